@@ -25,6 +25,8 @@ pub enum ErrorKind {
     Corruption,
     /// Use a newer Cairn: this version does not know the file's format version.
     Unsupported,
+    /// Leave the write out, or keep versions longer: its time lies before what the retention of the keyspace keeps.
+    Expired,
     /// Free disk space, then continue: the disk or a quota is full. No acknowledged write is lost.
     NoSpace,
     /// Close and reopen the database: a sync or a background thread failed, and writes stay disabled until then.

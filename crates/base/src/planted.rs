@@ -144,6 +144,24 @@ bugs! {
     ForgetMovedValues,
     /// a compaction that moves values into tables gives an entry without a reference the value of the entry before it
     KeepLastValue,
+    /// a compaction of a keyspace with history loses an evicted version now and then
+    LoseEvictedVersion,
+    /// a compaction keeps the versions that it evicts
+    KeepEvictedVersion,
+    /// a late version counts as the newest
+    LateVersionWins,
+    /// a single write with a time is taken for the newest because it was before the writer was taken
+    TrustEarlyTime,
+    /// a delete that returns the version before it looks for it before other writers wait
+    LookBeforeWriter,
+    /// retention does not look at readers
+    ExpireDespiteReaders,
+    /// times follow the clock when it steps back
+    FollowTheClockBack,
+    /// after a reopening no keyspace is known to have versions that a write with an earlier time must be compared with
+    ForgetNewestTime,
+    /// a version under several range deletes ends with the newest of them
+    EndWithNewestRange,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -20,9 +20,12 @@
 //! overlap are stored once. [`RangeSet::settled`] drops the hidden pieces when no reader can see them. (The second
 //! design kept both lists. It stored each tombstone O(log n) times.)
 //!
+//! Tombstones of keyspaces with history have times, and what they hide ended at these times. None of them is flattened away:
+//! [`RangeSet::oldest_after`] finds the one that ended a version.
+//!
 //! Sets are immutable and share their parts: readers hold one set while a writer creates the next.
 
-use crate::{MAX_SEQ, Seq, Slice};
+use crate::{MAX_SEQ, Seq, Slice, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -35,15 +38,17 @@ pub struct RangeTombstone {
     pub to: Option<Slice>,
     /// The sequence number.
     pub seq: Seq,
+    /// The time; [`Time::MIN`] in a keyspace without history.
+    pub time: Time,
 }
 
 impl RangeTombstone {
     /// A tombstone for the keys in `[from, to)`; an empty `to` is the end of all keys. Copies both bounds into one
     /// allocation.
-    pub fn new(from: &[u8], to: &[u8], seq: Seq) -> RangeTombstone {
+    pub fn new(from: &[u8], to: &[u8], seq: Seq, time: Time) -> RangeTombstone {
         let both = Slice::from([from, to].concat());
         let (from, to) = (both.slice_of(&both[..from.len()]), both.slice_of(&both[from.len()..]));
-        RangeTombstone { from, to: (!to.is_empty()).then_some(to), seq }
+        RangeTombstone { from, to: (!to.is_empty()).then_some(to), seq, time }
     }
 
     /// Whether `key` lies in the range.
@@ -157,6 +162,15 @@ impl Hidden {
         self.below.iter().rev().flatten().fold(known, |known, below| below.at(key, upto, known))
     }
 
+    fn oldest_after(&self, key: &[u8], after: Seq, upto: Seq) -> Option<&RangeTombstone> {
+        if self.max_seq <= after || upto < self.min_seq {
+            return None;
+        }
+        let here = flat_between(&self.pieces, key, after, upto);
+        let below = self.below.iter().flatten().map(|below| below.oldest_after(key, after, upto));
+        below.fold(here, older)
+    }
+
     fn without(&self, done: &Run) -> Option<Arc<Hidden>> {
         let [a, b] = &self.below;
         let left = |below: &Option<Arc<Hidden>>| below.as_ref().and_then(|below| below.without(done));
@@ -171,6 +185,23 @@ impl Hidden {
         out.push(&self.pieces);
         self.below.iter().flatten().for_each(|below| below.lists(out));
     }
+}
+
+/// The older of two tombstones, if there are two.
+fn older<'a>(a: Option<&'a RangeTombstone>, b: Option<&'a RangeTombstone>) -> Option<&'a RangeTombstone> {
+    a.into_iter().chain(b).min_by_key(|tombstone| tombstone.seq)
+}
+
+/// The tombstone of a flat list that covers `key`, if its sequence number is after `after` and not after `upto`.
+fn flat_between<'a>(
+    fragments: &'a [RangeTombstone],
+    key: &[u8],
+    after: Seq,
+    upto: Seq,
+) -> Option<&'a RangeTombstone> {
+    let behind = fragments.partition_point(|f| &f.from[..] <= key);
+    let found = &fragments[behind.checked_sub(1)?];
+    (found.covers(key) && after < found.seq && found.seq <= upto).then_some(found)
 }
 
 /// The tombstone of a flat list that covers `key`.
@@ -216,6 +247,19 @@ impl Run {
             Some(hidden) if newest.seq > upto => hidden.at(key, upto, newest.as_of(upto)),
             _ => newest.as_of(upto),
         }
+    }
+
+    fn oldest_after(&self, key: &[u8], after: Seq, upto: Seq) -> Option<&RangeTombstone> {
+        if self.max_seq <= after || upto < self.min_seq {
+            return None;
+        }
+        let here = flat_between(&self.fragments, key, after, upto);
+        older(here, self.hidden.as_ref().and_then(|hidden| hidden.oldest_after(key, after, upto)))
+    }
+
+    /// Whether the tombstones have times: all of a set or none.
+    fn has_times(&self) -> bool {
+        self.fragments.first().is_some_and(|first| first.time > Time::MIN)
     }
 
     /// Removes all parts that lie below an equally new or newer tombstone of `done`. Where a fragment goes, so do the
@@ -295,10 +339,16 @@ fn overlay(
             continue;
         }
         let end = if ends_by(one.end(), other.end()) { one.to.clone() } else { other.to.clone() };
-        let piece = |seq| RangeTombstone { from: one.from.clone(), to: end.clone(), seq };
-        push(&mut out, piece(one.seq.max(other.seq)));
+        let piece = |of: &RangeTombstone| RangeTombstone {
+            from: one.from.clone(),
+            to: end.clone(),
+            seq: of.seq,
+            time: of.time,
+        };
+        let (newer, older) = if one.seq >= other.seq { (&one, &other) } else { (&other, &one) };
+        push(&mut out, piece(newer));
         if one.seq != other.seq {
-            push(hidden, piece(one.seq.min(other.seq)));
+            push(hidden, piece(older));
         }
         let rest = |f: RangeTombstone| match end.clone() {
             Some(end) if f.to.as_ref() != Some(&end) => Some(RangeTombstone { from: end, ..f }),
@@ -397,6 +447,19 @@ impl RangeSet {
         })
     }
 
+    /// The oldest tombstone that covers `key`, is newer than `after` and not newer than `upto`: it ended a version with the sequence number
+    /// `after`, unless a newer version did so before.
+    ///
+    /// Exact in sets whose tombstones have times. Cost: a search in each list that has sequence numbers in between.
+    pub fn oldest_after(&self, key: &[u8], after: Seq, upto: Seq) -> Option<&RangeTombstone> {
+        self.runs.iter().map(|run| run.oldest_after(key, after, upto)).fold(None, older)
+    }
+
+    /// Whether the tombstones have times, because their keyspace has history.
+    pub fn has_times(&self) -> bool {
+        self.runs.first().is_some_and(|run| run.has_times())
+    }
+
     /// Whether every key from `smallest` to `largest` is covered by tombstones newer than `seq` and not newer than
     /// `upto`.
     pub fn covers(&self, smallest: &[u8], largest: &[u8], seq: Seq, upto: Seq) -> bool {
@@ -417,8 +480,11 @@ impl RangeSet {
     }
 
     /// The fewest tombstones that mean the same for readers at one of `snapshots` (ascending) and for readers newer
-    /// than all of them.
+    /// than all of them; all, if they have times.
     pub fn flattened(&self, snapshots: &[Seq]) -> Vec<RangeTombstone> {
+        if self.has_times() {
+            return self.tombstones();
+        }
         let mut stripes: Vec<Vec<Vec<RangeTombstone>>> = vec![Vec::new(); snapshots.len() + 1];
         for list in self.lists() {
             let stripe = |one: &RangeTombstone| snapshots.partition_point(|&s| s < one.seq);
@@ -429,8 +495,11 @@ impl RangeSet {
         stripes.into_iter().flat_map(lay_flat).collect()
     }
 
-    /// The same set for readers that are all at `oldest` or later: tombstones up to `oldest` are flattened for good.
+    /// The same set for readers that are all at `oldest` or later: tombstones up to `oldest` are flattened for good, unless they have times.
     pub fn settled(&self, oldest: Seq) -> RangeSet {
+        if self.has_times() {
+            return self.clone();
+        }
         let (old, young): (Vec<_>, Vec<_>) = self.runs.iter().cloned().partition(|run| run.max_seq <= oldest);
         if old.len() <= 1 && old.iter().all(|run| run.hidden.is_none()) {
             return self.clone();
@@ -504,7 +573,7 @@ mod tests {
         fn tombstone(&mut self, seq: Seq) -> RangeTombstone {
             let to = if self.below(12) == 0 { None } else { Some(self.key()) };
             let from = if self.below(12) == 0 { Slice::default() } else { self.key() };
-            RangeTombstone { from, to, seq }
+            RangeTombstone { from, to, seq, time: Time::MIN }
         }
     }
 
@@ -550,6 +619,34 @@ mod tests {
             let readers: Vec<Seq> = (0..=2 * count + 1).collect();
             check(&set, &all, &readers);
             check(&RangeSet::union([&set, &RangeSet::default()]), &all, &readers);
+        }
+    }
+
+    #[test]
+    fn with_times_the_oldest_tombstone_after_a_version_is_found_whatever_covers_it() {
+        for seed in 0..300 {
+            let mut dice = Dice(seed);
+            let count = dice.below(24);
+            let timed = |one: RangeTombstone| RangeTombstone { time: Time::from_micros(10 * one.seq), ..one };
+            let mut all: Vec<_> = (1..=count).map(|seq| timed(dice.tombstone(2 * seq))).collect();
+            for i in 1..all.len() {
+                all.swap(i, i - dice.below(2) as usize);
+            }
+            let set: RangeSet = all.iter().cloned().collect();
+            let again: RangeSet = set.flattened(&[]).into_iter().collect();
+            for set in [&set, &set.settled(MAX_SEQ), &again] {
+                for key in all_keys() {
+                    for _ in 0..8 {
+                        let (after, upto) = (dice.below(2 * count + 2), dice.below(2 * count + 2));
+                        let covers = |t: &&RangeTombstone| t.covers(&key) && after < t.seq && t.seq <= upto;
+                        let expected = all.iter().filter(covers).min_by_key(|t| t.seq);
+                        let found = set.oldest_after(&key, after, upto);
+                        assert_eq!(found.map(|t| (t.seq, t.time)), expected.map(|t| (t.seq, t.time)));
+                        assert!(found.is_none_or(|t| t.covers(&key)));
+                    }
+                }
+            }
+            assert_eq!(set.has_times(), !set.is_empty());
         }
     }
 
@@ -620,6 +717,7 @@ mod tests {
             from: from.as_bytes().into(),
             to: to.map(|to| to.as_bytes().into()),
             seq,
+            time: Time::MIN,
         };
         let set: RangeSet =
             [range("b", Some("d"), 5), range("d", Some("f"), 6), range("m", None, 7)].into_iter().collect();
@@ -644,8 +742,12 @@ mod tests {
 
     #[test]
     fn nested_ranges_stay_few() {
-        let upto =
-            |n: u64| RangeTombstone { from: Slice::default(), to: Some(n.to_be_bytes()[..].into()), seq: n };
+        let upto = |n: u64| RangeTombstone {
+            from: Slice::default(),
+            to: Some(n.to_be_bytes()[..].into()),
+            seq: n,
+            time: Time::MIN,
+        };
         let set: RangeSet = (1..=1000).map(upto).collect();
         assert_eq!(set.settled(MAX_SEQ).len(), 1);
         assert_eq!((set.newest(b"", 500), set.newest(&700u64.to_be_bytes(), 700), set.len()), (500, 0, 1000));

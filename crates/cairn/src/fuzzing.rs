@@ -3,7 +3,7 @@
 //!
 //! Not part of the public library: the feature `fuzzing` is only on for those targets.
 
-use crate::wal::{LogHeader, decode_batch, log_file_name, parse_log_file_name, put_entry};
+use crate::wal::{LogHeader, decode_batch, log_file_name, parse_log_file_name};
 use base::EntryKind;
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use table::{parse_table_file_name, table_file_name};
@@ -24,7 +24,8 @@ pub fn batch(data: &[u8]) -> bool {
             assert!(head.ranges && entry.value.len() <= MAX_KEY_LEN);
             assert!(entry.value.is_empty() || entry.key < entry.value);
         }
-        put_entry(&mut encoded, entry.kind, entry.keyspace, entry.key, entry.value);
+        assert!(entry.time.is_none() || head.time.is_some());
+        entry.put(&mut encoded);
     }
     if !batch.entries.is_empty() {
         return false;

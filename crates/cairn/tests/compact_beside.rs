@@ -101,3 +101,23 @@ fn flushing_ends_beside_a_writer() -> Result<()> {
     assert!(rounds > 0 && rounds < MAX_ROUNDS, "{rounds} rounds");
     Ok(())
 }
+
+#[test]
+fn a_compaction_frees_what_a_dropped_snapshot_held_in_the_last_level() {
+    let env = SimEnv::new(1);
+    let db = Database::open_in(env, "/db", Options::default().background_threads(0)).unwrap();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let entries = || db.stats().keyspaces[0].levels.iter().map(|l| l.entries).sum::<u64>();
+    keyspace.put("key", "old").unwrap();
+    let snapshot = db.snapshot();
+    keyspace.put("key", "new").unwrap();
+    keyspace.compact().unwrap();
+    assert_eq!(entries(), 2);
+    drop(snapshot);
+    keyspace.compact().unwrap();
+    assert_eq!(entries(), 1);
+    let written = db.stats().compaction.bytes_written;
+    keyspace.compact().unwrap();
+    assert_eq!(db.stats().compaction.bytes_written, written);
+    assert_eq!(&*keyspace.get("key").unwrap().unwrap(), b"new");
+}

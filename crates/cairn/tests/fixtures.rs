@@ -2,7 +2,8 @@
 //! recorded answers; formats that this version cannot read are refused by name.
 //!
 //! ```text
-//! fixtures/v1/good/NAME/         the files of a database, and contents.txt: keyspace, key, value, one entry a line
+//! fixtures/v1/good/NAME/         the files of a database, and contents.txt: keyspace, key, value, one entry a line; with history also
+//!                                versions.txt: keyspace, key, time in us, value
 //! fixtures/v1/damaged/NAME/      the files of `base`, or of `values`, with one defect, and answers.txt: the results of opening, of gets and of scans
 //! ```
 //!
@@ -11,7 +12,9 @@
 
 use base::checksum::{Place, checksum};
 use cairn::env::SimEnv;
-use cairn::{Compression, Database, Durability, ErrorKind, KeyspaceOptions, Options, PlacementPolicy};
+use cairn::{
+    Compression, Database, Durability, ErrorKind, KeyspaceOptions, Options, PlacementPolicy, Retention, Time,
+};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -25,6 +28,7 @@ type Contents = BTreeMap<(String, String), Option<String>>;
 
 const CONTENTS: &str = "contents.txt";
 const ANSWERS: &str = "answers.txt";
+const VERSIONS: &str = "versions.txt";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1")
@@ -128,6 +132,62 @@ impl Maker {
         assert!(values.logs > 0 && values.files > 0, "{values:?}");
     }
 
+    /// Versions in both trees, in tables and in the log: in order and late ones, deletes, range deletes, two of one time, a large value,
+    /// some held by a snapshot.
+    fn fill_with_history(&mut self) {
+        let history = KeyspaceOptions::default().history(Retention::All);
+        self.keyspace_with("prices", history.placement(PlacementPolicy::Hybrid));
+        self.keyspace("stones", Compression::Lz4);
+        let prices = self.db.open_keyspace("prices").unwrap();
+        let (mut newest, mut snapshot) = (BTreeMap::new(), None);
+        for round in 0..4u64 {
+            let mut batch = self.db.batch();
+            for i in (0..24).filter(|i| (i + round) % 3 > 0) {
+                // Odd keys are written backwards in time.
+                let at = 1_000_000 * if i % 2 == 0 { round + 1 } else { 9 - round } + i;
+                let key = format!("key\x00{i:03}");
+                let value = match (i + round) % 7 {
+                    3 => None,
+                    5 => Some(format!("round {round}, number {i}, at length. ").repeat(20)),
+                    _ => Some(format!("round {round}, number {i}")),
+                };
+                match &value {
+                    Some(value) => batch.put_at(&prices, &key, value, Time::from_micros(at)),
+                    None => batch.delete_at(&prices, &key, Time::from_micros(at)),
+                }
+                if newest.get(&key).is_none_or(|(time, _)| *time < at) {
+                    newest.insert(key, (at, value));
+                }
+            }
+            self.db.write(batch, Durability::Os).unwrap();
+            self.write(&[("stones", format!("{round}"), "beside it".into())], Durability::Os);
+            match round {
+                0 => snapshot = Some(self.db.snapshot()),
+                1 => {
+                    self.db.flush().unwrap();
+                    self.db.compact().unwrap();
+                }
+                2 => {
+                    prices.delete_range("key\x00004".."key\x00008").unwrap();
+                    // No later round writes after this.
+                    let deleted = (4..8).map(|i| (format!("key\x00{i:03}"), (u64::MAX, None)));
+                    newest.extend(deleted);
+                    prices.put_at("key\x00001", "of the same time", Time::from_micros(9_000_001)).unwrap();
+                    newest.insert("key\x00001".into(), (9_000_001, Some("of the same time".into())));
+                    self.db.flush().unwrap();
+                    drop(snapshot.take());
+                }
+                _ => {}
+            }
+        }
+        for i in 0..24 {
+            let key = format!("key\x00{i:03}");
+            let value = newest.remove(&key).and_then(|(_, value)| value);
+            self.contents.insert(("prices".into(), key), value);
+        }
+        self.write(&[("stones", "synced".into(), "the last but one".into())], Durability::Sync);
+    }
+
     fn files(&self) -> Files {
         let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
         let files = self.sim.list_files().into_iter().filter(|path| !path.ends_with("LOCK"));
@@ -171,6 +231,7 @@ fn good() -> Vec<(&'static str, Files, Contents)> {
         assert_eq!(log.unwrap().1[8], 2, "the log is written over another one");
     });
     add("values", &|m| m.fill_with_large_values());
+    add("history", &|m| m.fill_with_history());
     add("dropped-keyspace", &|m| {
         m.keyspace("fruit", Compression::Lz4);
         m.keyspace("gone", Compression::Lz4);
@@ -341,6 +402,22 @@ fn listing(contents: &Contents) -> String {
     text
 }
 
+/// All versions in the keyspaces with history.
+fn versions(db: &Database) -> String {
+    let mut text = String::new();
+    for name in db.keyspaces() {
+        let keyspace = db.open_keyspace(&name).unwrap();
+        let Ok(versions) = keyspace.changes::<&str>(.., ..) else { continue };
+        for version in versions {
+            let version = version.unwrap();
+            let (key, at) = (String::from_utf8(version.key.to_vec()).unwrap(), version.time.micros());
+            let value = version.value.map(|value| format!("={}", String::from_utf8(value.to_vec()).unwrap()));
+            writeln!(text, "{name}\t{key}\t{at}\t{}", value.unwrap_or("-".into())).unwrap();
+        }
+    }
+    text
+}
+
 fn parse_listing(text: &str) -> Contents {
     let line = |line: &str| {
         let mut parts = line.splitn(3, '\t').map(str::to_owned);
@@ -381,6 +458,11 @@ fn update() {
         if !dir.exists() {
             create(&dir, &files);
             fs::write(dir.join(CONTENTS), listing(&contents)).unwrap();
+            let written = copy("good", name);
+            let versions = versions(&Database::open_with(written.path().join("db"), options()).unwrap());
+            if !versions.is_empty() {
+                fs::write(dir.join(VERSIONS), versions).unwrap();
+            }
         }
     }
     for (name, wound) in damages() {
@@ -473,8 +555,11 @@ fn sound_databases_open_with_what_was_in_them() {
             let text = answers(&path, &contents);
             assert!(text.starts_with("open\tok") && !text.contains('!'), "{name}: {text}");
         }
+        let all_versions =
+            fs::read_to_string(root().join("good").join(&name).join(VERSIONS)).unwrap_or_default();
         // The database can be used.
         let db = Database::open_with(&path, options()).unwrap();
+        assert!(versions(&db) == all_versions, "{name}: {}", versions(&db));
         let keyspace = db.keyspace("new", KeyspaceOptions::default()).unwrap();
         keyspace.put("a", "b").unwrap();
         db.compact().unwrap();
@@ -484,6 +569,7 @@ fn sound_databases_open_with_what_was_in_them() {
         assert!(report.problems.is_empty(), "{name}: {:?}", report.problems);
         let db = Database::open_with(&path, options()).unwrap();
         db.drop_keyspace("new").unwrap();
+        assert!(versions(&db) == all_versions, "{name}, compacted: {}", versions(&db));
         db.close().unwrap();
         assert!(!answers(&path, &contents).contains('!'), "{name}, compacted");
     }

@@ -132,12 +132,15 @@ impl Seeds {
             max_seq: seq + 9,
             user_bytes: 500,
             cleared_seq: 0,
+            shadowed: 0,
+            times: None,
             segments: Vec::new(),
         };
         let range = |from: &str, to: Option<&str>, seq| RangeTombstone {
             from: from.as_bytes().into(),
             to: to.map(|to| to.as_bytes().into()),
             seq,
+            time: Time::from_micros((seq % 2) << 50),
         };
         let created = KeyspaceCreated {
             id: 1,
@@ -288,12 +291,16 @@ impl Seeds {
             of(1, name, &|out| {
                 out.extend_from_slice(&time.micros().to_le_bytes());
                 out.extend_from_slice(b"value");
-                history::put_historical(out, time, history::Ended { until, is_delete: until == Time::MAX });
+                let ended = match until == Time::MAX {
+                    true => history::Ended::open(time),
+                    false => history::Ended::at(until, false),
+                };
+                history::put_historical(out, time, ended);
             });
         }
         of(2, "primary", &|out| {
             out.extend_from_slice(b"value");
-            history::put_primary(out, time);
+            out.extend_from_slice(&history::primary_suffix(time));
         });
         of(3, "retention", &|out| out.extend_from_slice(b"versions(3) or age(12h)"));
     }
@@ -328,7 +335,7 @@ impl Seeds {
     }
 
     fn texts(&mut self) {
-        let samples: [(&str, [u8; 3], &str); 12] = [
+        let samples: [(&str, [u8; 3], &str); 15] = [
             ("tsv", [0, 0, 3], "a\t1\n\nb\\n\t\\x00\r\nc\t\n\td"),
             ("tsv-columns", [0, 4, 1], "id\tname\tsize\n7\ta\\\\b\t1\n8\tc\t2\n9\td\n"),
             ("tsv-raw", [0x40, 0x1d, 7], "1\tC:\\new\tx\n"),
@@ -341,6 +348,13 @@ impl Seeds {
                 "{\"key\":\"a\",\"value\":1}\n{\"key_hex\":\"00ff\",\"value\":\"\\u00e9\"}\nnot\n",
             ),
             ("jsonl-fields", [2, 0x03, 9], "{\"id\":7,\"x\":{\"y\":[1,2]}}\n{\"id\":null}\n"),
+            ("tsv-history", [0x20, 0, 3], "a\t1970-01-01T00:00:01Z\tput\t1\na\t5\tdelete\t\nb\tx\tput\t\n"),
+            ("csv-time", [0x11, 0, 3], "key,time,value\na,7,x\nb,-1,y\n"),
+            (
+                "jsonl-history",
+                [0x22, 0, 9],
+                "{\"key\":\"a\",\"time\":5,\"value\":null}\n{\"key\":\"b\",\"time\":\"1970-01-01T00:00:01Z\",\"value\":\"1\"}\n",
+            ),
             ("lines", [3, 0, 1], "one\ntwo\r\n\nthree"),
             ("lines-hex", [0x83, 0, 1], "00ff\nabc\n"),
             ("paragraphs", [4, 0, 4], "Package: a\nVersion: 1\n more\n\n# c\nPackage: b\n\n\nnothing\n"),
@@ -357,6 +371,7 @@ impl Seeds {
             ".mode json; .USE \"x y\"; del a b; delete \"limit\"",
             "put a \"open",
             "at s put a b; fetch; scan a b c; limit",
+            "at -2h get tea; at 7 put tea 4; history tea from 2026-11-25T10:00:00Z to now limit 3 reverse",
         ]
         .iter()
         .enumerate()

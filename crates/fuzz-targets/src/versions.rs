@@ -1,7 +1,7 @@
 //! Keys and values as keyspaces with history store them, and rules of retention.
 
 use base::Time;
-use history::{Retention, put_historical, put_primary, split_historical, split_primary, version_key};
+use history::{Retention, primary_suffix, put_historical, split_historical, split_primary, version_key};
 
 /// The first byte selects the decoder. What is accepted is the same when it is written again.
 pub(crate) fn versions(data: &[u8]) -> bool {
@@ -11,7 +11,7 @@ pub(crate) fn versions(data: &[u8]) -> bool {
         1 => historical(bytes).is_some(),
         2 => split_primary(bytes).is_some_and(|(value, time)| {
             let mut again = value.to_vec();
-            put_primary(&mut again, time);
+            again.extend_from_slice(&primary_suffix(time));
             assert_eq!(again, bytes);
             true
         }),

@@ -7,10 +7,12 @@
 //! Source: Mneme (Theodorakis, University of Ioannina, 2015), chapter 4. Other than there, older versions are not merged into the historical
 //! layer when they are dropped.
 //!
-//! [`Evictions`] makes the versions of the historical tree of what is dropped, and [`VersionWalk`] walks over both trees at once.
+//! [`Evictions`] makes the versions of the historical tree of what is dropped, [`VersionWalk`] walks over both trees at once, and
+//! [`check_versions`] verifies that they fit together.
 //!
 //! This crate uses no files, clocks or threads.
 
+mod check;
 mod evictions;
 mod primary_versions;
 mod retention;
@@ -20,8 +22,12 @@ mod test_entries;
 pub mod version_key;
 mod walk;
 
+pub use check::{BothTrees, check_versions};
 pub use evictions::Evictions;
 pub use primary_versions::PrimaryVersions;
 pub use retention::{Expiry, Met, Retention};
-pub use stored::{Ended, PRIMARY_SUFFIX, put_historical, put_primary, split_historical, split_primary};
+pub use stored::{
+    Ended, MAX_SUFFIX, PRIMARY_SUFFIX, primary_suffix, put_historical, split_historical, split_primary,
+    times_of,
+};
 pub use walk::{KeyVersion, Shown, VersionWalk};

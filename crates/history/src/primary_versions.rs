@@ -18,27 +18,45 @@ pub struct PrimaryVersions<C> {
     key: Vec<u8>,
     /// The cursor stands on an entry that was read.
     valid: bool,
+    /// The time of the current entry.
+    time: Time,
 }
 
 impl<C: Cursor> PrimaryVersions<C> {
     /// `cursor` is over entries of the primary tree.
     pub fn new(cursor: C) -> Self {
-        PrimaryVersions { cursor, user_key: Vec::new(), key: Vec::new(), valid: false }
+        PrimaryVersions { cursor, user_key: Vec::new(), key: Vec::new(), valid: false, time: Time::MIN }
     }
 
-    /// Called after each move of the cursor.
-    fn arrive(&mut self) -> Result<()> {
+    /// The cursor over the entries.
+    pub(crate) fn inner(&self) -> &C {
+        &self.cursor
+    }
+
+    /// The key of the entry on which the cursor stands, without the time.
+    pub(crate) fn user_key(&self) -> &[u8] {
+        self.cursor.key()
+    }
+
+    /// Called after each move of the cursor. `forward`: by one entry forward.
+    fn arrive(&mut self, forward: bool) -> Result<()> {
         self.valid = false;
         if !self.cursor.valid() {
             return Ok(());
         }
         let time = time_of(&self.cursor)?;
         let key = self.cursor.key();
+        let before = std::mem::replace(&mut self.time, time);
         if self.key.is_empty() || !same_key(key, &self.user_key) {
             self.user_key.clear();
             self.user_key.extend_from_slice(key);
             self.key.clear();
             put_prefix(&mut self.key, key);
+        } else if forward && time > before {
+            // A walk that met a later version after an earlier one would seek back, and meet it again.
+            let key = Slice::copy_from(key);
+            let what = format!("an entry of key {key:?} has a later time than a newer one");
+            return Err(Error::new(ErrorKind::Corruption, what));
         } else {
             self.key.truncate(self.key.len() - TIME_LEN);
         }
@@ -111,13 +129,13 @@ impl<C: Cursor> Cursor for PrimaryVersions<C> {
     fn seek_to_first(&mut self) -> Result<()> {
         self.valid = false;
         self.cursor.seek_to_first()?;
-        self.arrive()
+        self.arrive(false)
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
         self.valid = false;
         self.cursor.seek_to_last()?;
-        self.arrive()
+        self.arrive(false)
     }
 
     /// Cost: that of a seek in the primary tree, and up to 16 steps past later versions of the key; with more of them, up to 56 seeks.
@@ -126,7 +144,7 @@ impl<C: Cursor> Cursor for PrimaryVersions<C> {
         let sought = self.seek_version(&user_key, time, seq);
         self.user_key = user_key;
         sought?;
-        self.arrive()
+        self.arrive(false)
     }
 
     fn seek_before(&mut self, version_key: &[u8]) -> Result<()> {
@@ -139,19 +157,19 @@ impl<C: Cursor> Cursor for PrimaryVersions<C> {
             true => self.cursor.prev()?,
             false => self.cursor.seek_to_last()?,
         }
-        self.arrive()
+        self.arrive(false)
     }
 
     fn next(&mut self) -> Result<()> {
         self.valid = false;
         self.cursor.next()?;
-        self.arrive()
+        self.arrive(true)
     }
 
     fn prev(&mut self) -> Result<()> {
         self.valid = false;
         self.cursor.prev()?;
-        self.arrive()
+        self.arrive(false)
     }
 
     fn set_nonblocking(&mut self, on: bool) {
@@ -186,14 +204,14 @@ impl<C: Cursor> Cursor for PrimaryVersions<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::put_primary;
+    use crate::primary_suffix;
     use crate::test_entries::{Entries, version_key};
     use base::EntryKind;
     use proptest::prelude::*;
 
     fn entry(key: &[u8], seq: Seq, micros: u64) -> (Vec<u8>, Trailer, Vec<u8>) {
         let mut value = seq.to_string().into_bytes();
-        put_primary(&mut value, Time::from_micros(micros));
+        value.extend_from_slice(&primary_suffix(Time::from_micros(micros)));
         (key.to_vec(), Trailer::new(seq, EntryKind::Put), value)
     }
 

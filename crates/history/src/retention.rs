@@ -1,9 +1,12 @@
 //! Which versions are kept: [`Retention`], the rule, and [`Expiry`], which applies it to the entries of a merge.
 
-use base::{Error, Result, Seq, Time};
+use crate::stored::{Ended, split_historical};
+use crate::version_key;
+use base::{Error, ErrorKind, Result, Seq, Slice, Time, Trailer};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
+use tree::EvictionSink;
 
 /// Which older versions of a key are kept. The newest version of a key that exists always is.
 ///
@@ -30,7 +33,21 @@ impl Retention {
         }
     }
 
-    fn age(self) -> Option<Duration> {
+    /// Whether it keeps a whole number of versions, at least 1, and of microseconds, at least 1: others are not written as text.
+    pub fn is_valid(&self) -> bool {
+        self.to_string().parse().is_ok_and(|parsed: Retention| parsed == *self)
+    }
+
+    /// The age at which versions expire by themselves; `None` if it takes more, or they do not.
+    pub fn only_age(self) -> Option<Duration> {
+        match self {
+            Retention::Age(age) => Some(age),
+            _ => None,
+        }
+    }
+
+    /// The age that versions have at least when they expire.
+    pub fn age(self) -> Option<Duration> {
         match self {
             Retention::Age(age) | Retention::VersionsOrAge(_, age) => Some(age),
             _ => None,
@@ -114,8 +131,12 @@ pub struct Met {
     pub time: Time,
     /// Its sequence number.
     pub seq: Seq,
+    /// Whether it is a delete.
+    pub is_delete: bool,
     /// The time of a later version, or [`Time::MAX`]: a delete that was the newest version when it came here.
     pub until: Time,
+    /// `until`, or the time from which on such a delete may expire.
+    pub holds: Time,
 }
 
 /// Decides which versions have expired. Versions come in the order of the tree: by key, and of one key the latest first.
@@ -143,6 +164,11 @@ impl Expiry {
         Expiry { retention, horizon, newest_seq, prefix: Vec::new(), started: false, later: 0, last: None }
     }
 
+    /// The same, with at least this horizon, which was found before for the readers of that moment.
+    pub fn from_horizon(self, horizon: Option<Time>) -> Expiry {
+        Expiry { horizon: self.horizon.max(horizon.unwrap_or(Time::MIN)), ..self }
+    }
+
     /// Whether this version of the key with `prefix` has expired.
     pub fn expires(&mut self, prefix: &[u8], met: Met) -> bool {
         if !self.started || self.prefix != prefix {
@@ -150,15 +176,15 @@ impl Expiry {
             self.prefix.clear();
             self.prefix.extend_from_slice(prefix);
             // A version that ended has a later one, which is in the primary tree or elsewhere in this one.
-            // If it ended at its own time, it was replaced.
-            let has_ended = met.until > met.time && met.until < Time::MAX;
+            // If it ended at its own time, it was replaced. What is stored as the end of a delete may be that of a range delete, which is no
+            // version after it.
+            let has_ended = !met.is_delete && met.until > met.time && met.until < Time::MAX;
             let has_later = has_ended && self.newest_seq == Seq::MAX;
             (self.later, self.last) = (u64::from(has_later), None);
         }
-        let by_number = self.retention.versions().map(|versions| self.later >= versions);
-        // A delete is an end itself: what was before it has its time as the end, and stays hidden without it.
-        let ended = if met.until == Time::MAX { met.time } else { met.until };
-        let by_age = self.retention.age().map(|_| ended <= self.horizon);
+        // One that a range delete ended is all that tells of it.
+        let by_number = self.retention.versions().map(|versions| self.later >= versions.max(2));
+        let by_age = self.retention.age().map(|_| met.holds <= self.horizon);
         // Two writes at one time are one version.
         if met.seq <= self.newest_seq && self.last != Some(met.time) {
             self.later += 1;
@@ -168,6 +194,23 @@ impl Expiry {
             (Some(by_number), Some(by_age)) => by_number && by_age,
             (by_number, by_age) => by_number.or(by_age).unwrap_or(false),
         }
+    }
+}
+
+/// In merges of the historical tree: drops what has expired.
+impl EvictionSink for Expiry {
+    fn see(&mut self, key: &[u8], trailer: Trailer, stored: &[u8], kept: bool) -> Result<bool> {
+        let met = version_key::split(key).and_then(|(prefix, time)| {
+            let Ended { until, is_delete, holds } = split_historical(stored, time)?.1;
+            Some((prefix, Met { time, seq: trailer.seq(), is_delete, until, holds }))
+        });
+        let Some((prefix, met)) = met else {
+            let what = format!("the entry {:?} is no version of a key", Slice::copy_from(key));
+            return Err(Error::new(ErrorKind::Corruption, what));
+        };
+        // Also one that is not kept anyway: another reader may see it, and then it counts.
+        let expires = self.expires(prefix, met);
+        Ok(kept && !expires)
     }
 }
 
@@ -189,7 +232,8 @@ mod tests {
     ) -> Vec<u64> {
         let mut expiry = Expiry::new(retention, at(100), snapshot.map(|(seq, taken)| (seq, at(taken))));
         let expires = |&&(time, until, seq): &&(u64, Option<u64>, Seq)| {
-            !expiry.expires(b"k", Met { time: at(time), seq, until: until.map_or(Time::MAX, at) })
+            let (until, holds) = (until.map_or(Time::MAX, at), at(until.unwrap_or(time)));
+            !expiry.expires(b"k", Met { time: at(time), seq, is_delete: until == Time::MAX, until, holds })
         };
         versions.iter().filter(expires).map(|version| version.0).collect()
     }
@@ -204,7 +248,11 @@ mod tests {
         assert_eq!(kept(Retention::All, None, &OLDER), all);
         assert_eq!(kept(Retention::Versions(5), None, &OLDER), all);
         assert_eq!(kept(Retention::Versions(3), None, &OLDER), [80, 60], "and the one of 90 s");
-        assert_eq!(kept(Retention::Versions(1), None, &OLDER), [0; 0]);
+        assert_eq!(
+            kept(Retention::Versions(1), None, &OLDER),
+            [80],
+            "one more: a range delete may have ended it"
+        );
         assert_eq!(
             kept(Retention::Age(51 * SECOND), None, &OLDER),
             all,
@@ -240,10 +288,11 @@ mod tests {
 
     #[test]
     fn keys_are_counted_by_themselves() {
-        let mut expiry = Expiry::new(Retention::Versions(1), at(0), None);
-        let open = Met { time: at(1), seq: 1, until: Time::MAX };
-        let expires = [b"a", b"a", b"b"].map(|prefix| expiry.expires(prefix, Met { time: at(1), ..open }));
-        assert_eq!(expires, [false, true, false]);
+        let mut expiry = Expiry::new(Retention::Versions(2), at(0), None);
+        let open = Met { time: at(1), seq: 1, is_delete: true, until: Time::MAX, holds: at(1) };
+        let times = [(b"a", 3), (b"a", 2), (b"a", 1), (b"b", 1)];
+        let expires = times.map(|(prefix, time)| expiry.expires(prefix, Met { time: at(time), ..open }));
+        assert_eq!(expires, [false, false, true, false]);
     }
 
     #[test]

@@ -1,15 +1,19 @@
 //! What the trees of a keyspace with history store behind a value: the primary tree its time, the historical tree the time until which it was
 //! the newest. Behind it, so that an entry that has a reference in place of its value begins with the reference, as without history.
 
+use crate::version_key;
 use base::Time;
 
 /// Bytes behind each value, and in each tombstone, of the primary tree: its time, little-endian.
 pub const PRIMARY_SUFFIX: usize = size_of::<u64>();
 
-/// Appends the suffix of an entry of the primary tree.
+/// Most bytes behind a value in either tree.
+pub const MAX_SUFFIX: usize = size_of::<u64>() + 1;
+
+/// The suffix of an entry of the primary tree.
 #[inline]
-pub fn put_primary(out: &mut Vec<u8>, time: Time) {
-    out.extend_from_slice(&time.micros().to_le_bytes());
+pub fn primary_suffix(time: Time) -> [u8; PRIMARY_SUFFIX] {
+    time.micros().to_le_bytes()
 }
 
 /// The value of an entry of the primary tree (or the reference to it), and its time; `None` if it is malformed.
@@ -27,6 +31,21 @@ pub struct Ended {
     pub until: Time,
     /// Whether the version is a delete.
     pub is_delete: bool,
+    /// For a delete that is still the newest version: the time from which on it may expire. Versions before it may have ended later, as far
+    /// as is stored: at range deletes up to this time, because these are applied to older versions first.
+    pub holds: Time,
+}
+
+impl Ended {
+    /// A version that ended at `until`.
+    pub fn at(until: Time, is_delete: bool) -> Ended {
+        Ended { until, is_delete, holds: until }
+    }
+
+    /// A delete that is the newest version, and holds until `holds`.
+    pub fn open(holds: Time) -> Ended {
+        Ended { until: Time::MAX, is_delete: true, holds }
+    }
 }
 
 const IS_DELETE: u8 = 1;
@@ -35,16 +54,15 @@ const IS_OPEN: u8 = 2;
 /// The number of bytes of the duration in a suffix, in its last byte, is multiplied by this.
 const LEN_UNIT: u8 = 4;
 
-/// Appends the suffix of an entry of the historical tree whose version has this time: the duration until it ended, in microseconds,
+/// Appends the suffix of an entry of the historical tree whose version has this time: the duration until it ended, or holds, in microseconds,
 /// little-endian without leading zeros, and a byte with the length of this and two flags. 5 bytes for durations between 17 seconds and an
 /// hour.
 pub fn put_historical(out: &mut Vec<u8>, time: Time, ended: Ended) {
-    let flags = u8::from(ended.is_delete) * IS_DELETE;
-    if ended.until == Time::MAX {
-        return out.push(flags | IS_OPEN);
-    }
-    debug_assert!(ended.until >= time);
-    let duration = ended.until.micros().saturating_sub(time.micros());
+    let is_open = ended.until == Time::MAX;
+    let flags = u8::from(ended.is_delete) * IS_DELETE + u8::from(is_open) * IS_OPEN;
+    let end = if is_open { ended.holds } else { ended.until };
+    debug_assert!(end >= time || is_open);
+    let duration = end.micros().saturating_sub(time.micros());
     let len = (u64::BITS - duration.leading_zeros()).div_ceil(8) as u8;
     out.extend_from_slice(&duration.to_le_bytes()[..len.into()]);
     out.push(flags | (len * LEN_UNIT));
@@ -60,13 +78,19 @@ pub fn split_historical(stored: &[u8], time: Time) -> Option<(&[u8], Ended)> {
     let (value, bytes) = rest.split_at_checked(rest.len().checked_sub(len)?)?;
     let mut duration = [0; size_of::<u64>()];
     duration.get_mut(..len)?.copy_from_slice(bytes);
-    let until = time.micros().checked_add(u64::from_le_bytes(duration))?;
+    let end = time.micros().checked_add(u64::from_le_bytes(duration)).filter(|end| *end < u64::MAX)?;
+    let end = Time::from_micros(end);
     match (is_open, bytes.last()) {
-        (true, Some(_)) | (false, Some(0)) => None,
-        (false, _) if until == u64::MAX => None,
-        (true, None) => Some((value, Ended { until: Time::MAX, is_delete })),
-        (false, _) => Some((value, Ended { until: Time::from_micros(until), is_delete })),
+        (_, Some(0)) => None,
+        (true, _) => is_delete.then_some((value, Ended::open(end))),
+        (false, _) => Some((value, Ended::at(end, is_delete))),
     }
+}
+
+/// The time of an entry of the historical tree, and when its version ended, or until when it holds; `None` if it is malformed.
+pub fn times_of(version_key: &[u8], stored: &[u8]) -> Option<(Time, Time)> {
+    let (_, time) = version_key::split(version_key)?;
+    Some((time, split_historical(stored, time)?.1.holds))
 }
 
 #[cfg(test)]
@@ -86,12 +110,12 @@ mod tests {
         ) {
             let time = Time::from_micros(time);
             let until = Time::from_micros(time.micros() + duration % (1 << bits));
-            let ended = Ended { until: if is_open { Time::MAX } else { until }, is_delete };
+            let ended = if is_open { Ended::open(until) } else { Ended::at(until, is_delete) };
             let mut stored = value.clone();
             put_historical(&mut stored, time, ended);
             prop_assert_eq!(split_historical(&stored, time), Some((&value[..], ended)));
             let mut stored = value.clone();
-            put_primary(&mut stored, time);
+            stored.extend_from_slice(&primary_suffix(time));
             prop_assert_eq!(split_primary(&stored), Some((&value[..], time)));
         }
 
@@ -111,11 +135,12 @@ mod tests {
         let len = |seconds: u64| {
             let (mut out, time) = (Vec::new(), Time::from_micros(1 << 50));
             let until = Time::from_micros(time.micros() + 1_000_000 * seconds);
-            put_historical(&mut out, time, Ended { until, is_delete: false });
+            put_historical(&mut out, time, Ended::at(until, false));
             out.len()
         };
         assert_eq!([0, 1, 16, 17, 3600, 86_400, 365 * 86_400].map(len), [1, 4, 4, 5, 5, 6, 7]);
         let time = Time::from_micros(1);
+        // Without its duration; with a zero in front; open, but no delete.
         let refused: [&[u8]; 5] = [&[], &[LEN_UNIT], &[0, LEN_UNIT], &[1, LEN_UNIT | IS_OPEN], &[1; 9]];
         for stored in refused.into_iter().chain([&[1, 1, 1, 1, 1, 1, 1, 1, 1, 9 * LEN_UNIT][..]]) {
             let read = split_historical(stored, time);

@@ -4,6 +4,7 @@ use crate::version_key::put_version_key;
 use base::{Cursor, Result, Seq, Time, Trailer};
 
 /// A cursor over entries in memory, which counts its seeks and steps.
+#[derive(Clone)]
 pub(crate) struct Entries {
     entries: Vec<(Vec<u8>, Trailer, Vec<u8>)>,
     at: Option<usize>,

@@ -27,6 +27,13 @@ pub fn put_prefix(out: &mut Vec<u8>, key: &[u8]) {
     out.extend_from_slice(&END);
 }
 
+/// The part of all version keys of `key` before the time: see [`put_prefix`].
+pub fn prefix_of(key: &[u8]) -> Vec<u8> {
+    let mut prefix = Vec::new();
+    put_prefix(&mut prefix, key);
+    prefix
+}
+
 /// Appends the version key of `key` at `time`.
 pub fn put_version_key(out: &mut Vec<u8>, key: &[u8], time: Time) {
     put_prefix(out, key);

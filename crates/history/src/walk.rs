@@ -2,8 +2,8 @@
 
 use crate::primary_versions::PrimaryVersions;
 use crate::stored::{split_historical, split_primary};
-use crate::version_key::{TIME_LEN, put_key_of, put_prefix, split};
-use base::{Cursor, Error, ErrorKind, MAX_SEQ, Result, Seq, Slice, Time, Trailer};
+use crate::version_key::{TIME_LEN, prefix_of, put_key_of, split};
+use base::{Cursor, EntryKind, Error, ErrorKind, MAX_SEQ, RangeSet, Result, Seq, Slice, Time, Trailer};
 use tree::MergeCursor;
 
 /// After so many steps past versions of a key that are not shown, a walk seeks.
@@ -19,7 +19,7 @@ pub enum Shown {
 }
 
 /// The entries of one tree, as versions.
-enum Run<C> {
+pub(crate) enum Run<C> {
     Primary(PrimaryVersions<C>),
     Historical(C),
 }
@@ -27,7 +27,7 @@ enum Run<C> {
 base::delegate_cursor!(Run<C> where C { Primary, Historical });
 
 /// The child of the merge that is the primary tree.
-const PRIMARY: usize = 0;
+pub(crate) const PRIMARY: usize = 0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -36,6 +36,8 @@ enum Place {
     Forward,
     /// The merge stands before all entries of the version, or of its key where one version of each key is shown.
     Backward,
+    /// The merge is new, and stands nowhere.
+    Renewed,
 }
 
 /// A version of a key.
@@ -45,8 +47,10 @@ pub struct KeyVersion {
     prefix: Vec<u8>,
     /// Its time.
     pub time: Time,
-    /// The time at which it ended, as far as the walk shows: [`Time::MAX`] if it has not. Without meaning with [`Shown::AsOf`].
+    /// The time at which it ended, which is that of the next version that the walk sees; [`Time::MAX`] if it has not.
     pub until: Time,
+    /// The time of the next version that the walk sees, if there is one: after `until`, if a range tombstone ended it.
+    next: Time,
     /// Whether it is a delete.
     pub is_delete: bool,
     /// The trailer of its entry, which tells whether `value` is a reference to the value.
@@ -56,6 +60,34 @@ pub struct KeyVersion {
 }
 
 impl KeyVersion {
+    /// Notes the time of the next version that the walk sees. A value may have ended before, by a range delete, or with a version that has
+    /// expired. A delete has no end but the next version, whatever is stored: it may have moved to the historical tree although the walk
+    /// sees no later version, or may be a late one before a range delete.
+    fn end_at(&mut self, later: Option<Time>) {
+        self.next = later.unwrap_or(Time::MAX);
+        self.until = if self.is_delete { self.next } else { self.until.min(self.next) };
+    }
+
+    /// Whether a range delete replaced it, of the same time.
+    fn is_replaced(&self) -> bool {
+        !self.is_delete && self.until <= self.time
+    }
+
+    /// Its end, if a window shows that as a version.
+    fn end(&self, shown: Shown) -> Option<KeyVersion> {
+        let Shown::Window(earliest, latest) = shown else { return None };
+        let is_shown = !self.is_delete && self.until < self.next && (earliest..=latest).contains(&self.until);
+        is_shown.then(|| KeyVersion {
+            prefix: self.prefix.clone(),
+            time: self.until,
+            until: self.next,
+            next: self.next,
+            is_delete: true,
+            trailer: Trailer::new(self.trailer.seq(), EntryKind::Put),
+            value: Slice::default(),
+        })
+    }
+
     /// Whether it is a value that had not ended at `time`, as far as its end is known.
     fn exists_at(&self, time: Time) -> bool {
         !self.is_delete && (self.until == Time::MAX || self.until > time)
@@ -65,8 +97,13 @@ impl KeyVersion {
 /// A walk over the versions in both trees, as they were at one sequence number: by key, and of each key the latest first.
 ///
 /// A version that is in both trees, because it is moving, is shown once, and of two writes to a key at one time the newer one.
+///
+/// A version that ended before the next one began was deleted at its end, by a range tombstone, or by a tombstone that has expired. A window
+/// shows that as a delete, before the version: the version's *end*.
 pub struct VersionWalk<C> {
     merge: MergeCursor<Run<C>>,
+    /// The range tombstones of the primary tree.
+    ranges: RangeSet,
     seq: Seq,
     shown: Shown,
     /// The parts before the time of the version keys of the first key, and of the exclusive end.
@@ -74,52 +111,74 @@ pub struct VersionWalk<C> {
     to: Option<Vec<u8>>,
     place: Place,
     current: KeyVersion,
+    /// The walk stands on the end of `current`, which is this.
+    end: Option<KeyVersion>,
     /// Going forward: the key of the last entry, and the time of its last visible version.
     prefix: Vec<u8>,
     last: Option<Time>,
+    /// Going forward: the end of the next version was shown.
+    passed_end: bool,
     /// For version keys to seek to.
     target: Vec<u8>,
 }
 
 impl<C: Cursor> VersionWalk<C> {
-    /// `primary` and `historical` are over the entries of the two trees that may have keys of the range. `to` of `None`: to the end.
+    /// `primary` and `historical` are over the entries of the two trees that may have keys of the range, and `ranges` are the range tombstones
+    /// of the primary one. `to` of `None`: to the end.
     pub fn new(
         primary: C,
         historical: C,
+        ranges: RangeSet,
         seq: Seq,
         shown: Shown,
         (from, to): (&[u8], Option<&[u8]>),
     ) -> VersionWalk<C> {
-        let prefix = |key: &[u8]| {
-            let mut prefix = Vec::new();
-            put_prefix(&mut prefix, key);
-            prefix
-        };
-        let runs = vec![Run::Primary(PrimaryVersions::new(primary)), Run::Historical(historical)];
         VersionWalk {
-            merge: MergeCursor::new(runs, 0),
+            merge: merge_of(primary, historical),
+            ranges,
             seq,
             shown,
-            from: prefix(from),
-            to: to.map(prefix),
+            from: prefix_of(from),
+            to: to.map(prefix_of),
             place: Place::Invalid,
             current: KeyVersion {
                 prefix: Vec::new(),
                 time: Time::MIN,
                 until: Time::MAX,
+                next: Time::MAX,
                 is_delete: false,
                 trailer: Trailer(0),
                 value: Slice::default(),
             },
+            end: None,
             prefix: Vec::new(),
             last: None,
+            passed_end: false,
             target: Vec::new(),
+        }
+    }
+
+    /// The cursors over both trees.
+    pub fn cursors(&self) -> impl Iterator<Item = &C> {
+        self.merge.children().iter().map(|run| match run {
+            Run::Primary(versions) => versions.inner(),
+            Run::Historical(cursor) => cursor,
+        })
+    }
+
+    /// Takes other cursors over the same trees, as they are now: all that the sequence number of the walk shows is still in them. The walk
+    /// stays on its version.
+    pub fn renew(&mut self, primary: C, historical: C, ranges: RangeSet) {
+        self.ranges = ranges;
+        self.merge = merge_of(primary, historical);
+        if self.place != Place::Invalid {
+            self.place = Place::Renewed;
         }
     }
 
     /// The version on which the walk stands; `None` past either end, and before it is positioned.
     pub fn version(&self) -> Option<&KeyVersion> {
-        (self.place != Place::Invalid).then_some(&self.current)
+        (self.place != Place::Invalid).then(|| self.end.as_ref().unwrap_or(&self.current))
     }
 
     /// Appends the key of the version to `out`. The walk must stand on one.
@@ -140,8 +199,7 @@ impl<C: Cursor> VersionWalk<C> {
 
     /// Moves to the first version of `key`, or of the next key that has one. A key before the range is taken for its first one.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        let mut prefix = Vec::new();
-        put_prefix(&mut prefix, key);
+        let prefix = prefix_of(key);
         if prefix < self.from {
             return self.seek_to_first();
         }
@@ -149,16 +207,20 @@ impl<C: Cursor> VersionWalk<C> {
     }
 
     fn seek_prefix(&mut self, prefix: &[u8]) -> Result<()> {
-        self.place = Place::Invalid;
+        self.leave();
         self.prefix.clear();
         self.last = None;
-        self.seek_merge(prefix, Time::MAX, MAX_SEQ)?;
+        // That of the empty key is before all others: so a walk over everything needs no seeks.
+        match prefix == prefix_of(b"") {
+            true => self.merge.seek_to_first()?,
+            false => self.seek_merge(prefix, Time::MAX, MAX_SEQ)?,
+        }
         self.find_forward()
     }
 
     /// Moves to the last version.
     pub fn seek_to_last(&mut self) -> Result<()> {
-        self.place = Place::Invalid;
+        self.leave();
         match self.to.take() {
             None => self.merge.seek_to_last()?,
             Some(to) => {
@@ -170,26 +232,61 @@ impl<C: Cursor> VersionWalk<C> {
         self.find_backward()
     }
 
+    /// Moves to the last version before all of `key`, or past the start of the range. A key behind the range is taken for its end.
+    pub fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        let prefix = prefix_of(key);
+        if self.to.as_ref().is_some_and(|to| prefix >= *to) {
+            return self.seek_to_last();
+        }
+        self.leave();
+        self.seek_merge_before(&prefix, Time::MAX)?;
+        self.find_backward()
+    }
+
+    /// Leaves the version. Returns where the merge stands, and whether the version was the end of another.
+    fn leave(&mut self) -> (Place, bool) {
+        self.passed_end = false;
+        (std::mem::replace(&mut self.place, Place::Invalid), self.end.take().is_some())
+    }
+
     /// Moves one version forward. The walk must stand on one.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<()> {
-        let place = std::mem::replace(&mut self.place, Place::Invalid);
+        let (place, was_end) = self.leave();
         let KeyVersion { prefix, time, .. } = &self.current;
         self.prefix.clone_from(prefix);
         self.last = Some(*time);
         match (place, self.shown) {
             (Place::Invalid, _) => return Err(invalid_move()),
+            _ if was_end => {
+                // Its version comes next.
+                self.last = Some(self.current.next).filter(|next| *next < Time::MAX);
+                self.passed_end = true;
+                // Going forward, the merge stands on its entry.
+                if place != Place::Forward {
+                    self.seek_in_key(self.current.time, MAX_SEQ)?;
+                }
+            }
             (Place::Forward, Shown::Window(..)) => self.merge.next()?,
             (Place::Forward, Shown::AsOf(_)) => self.leave_key()?,
-            (Place::Backward, Shown::Window(..)) => self.seek_in_key(self.current.time, 0)?,
-            (Place::Backward, Shown::AsOf(_)) => self.seek_in_key(Time::MIN, 0)?,
+            (Place::Backward | Place::Renewed, Shown::Window(..)) => {
+                self.seek_in_key(self.current.time, 0)?
+            }
+            (Place::Backward | Place::Renewed, Shown::AsOf(_)) => self.seek_in_key(Time::MIN, 0)?,
         }
         self.find_forward()
     }
 
     /// Moves one version back. The walk must stand on one.
     pub fn prev(&mut self) -> Result<()> {
-        let place = std::mem::replace(&mut self.place, Place::Invalid);
+        let (place, was_end) = self.leave();
+        if place != Place::Invalid && !was_end {
+            self.end = self.current.end(self.shown);
+            if self.end.is_some() {
+                self.place = place;
+                return Ok(());
+            }
+        }
         let time = match self.shown {
             Shown::Window(..) => self.current.time,
             Shown::AsOf(_) => Time::MAX,
@@ -197,7 +294,7 @@ impl<C: Cursor> VersionWalk<C> {
         match place {
             Place::Invalid => return Err(invalid_move()),
             Place::Backward => {}
-            Place::Forward => {
+            Place::Forward | Place::Renewed => {
                 let prefix = std::mem::take(&mut self.current.prefix);
                 let sought = self.seek_merge_before(&prefix, time);
                 self.current.prefix = prefix;
@@ -205,6 +302,28 @@ impl<C: Cursor> VersionWalk<C> {
             }
         }
         self.find_backward()
+    }
+
+    /// When a version of `key` at `time`, which is now written, would end: at the time of the next one, or where the one before it ended, whichever
+    /// comes first. `None` if it would be the newest. Leaves the version on which the walk stands.
+    ///
+    /// The walk must see all that is committed: where a delete ended is known only then.
+    pub fn end_of_version_at(&mut self, key: &[u8], time: Time) -> Result<Option<Time>> {
+        self.leave();
+        self.prefix = prefix_of(key);
+        self.seek_in_key(time, MAX_SEQ)?;
+        while self.is_in_key() && self.merge.trailer().seq() > self.seq {
+            self.merge.next()?;
+        }
+        let mut end = Time::MAX;
+        if self.is_in_key() {
+            self.take()?;
+            let until = self.current.until;
+            end = if until > time { until } else { end };
+        }
+        self.enter_window(time)?;
+        end = end.min(self.last.unwrap_or(Time::MAX));
+        Ok((end < Time::MAX).then_some(end))
     }
 
     fn seek_merge(&mut self, prefix: &[u8], time: Time, seq: Seq) -> Result<()> {
@@ -266,7 +385,7 @@ impl<C: Cursor> VersionWalk<C> {
             if self.prefix != prefix {
                 self.prefix.clear();
                 self.prefix.extend_from_slice(prefix);
-                (self.last, steps) = (None, 0);
+                (self.last, steps, self.passed_end) = (None, 0, false);
             }
             // One that the reader does not see, or an older write at the same time, or the same entry in the other tree.
             if self.merge.trailer().seq() > self.seq || self.last == Some(time) {
@@ -280,15 +399,10 @@ impl<C: Cursor> VersionWalk<C> {
             };
             if time > latest {
                 steps += 1;
-                match self.shown {
-                    _ if steps <= MAX_STEPS => self.merge.next()?,
-                    Shown::Window(..) => self.enter_window(latest)?,
-                    Shown::AsOf(_) => self.seek_in_key(latest, MAX_SEQ)?,
+                match steps <= MAX_STEPS {
+                    true => self.merge.next()?,
+                    false => self.enter_window(latest)?,
                 }
-                continue;
-            }
-            if time < earliest {
-                self.leave_key()?;
                 continue;
             }
             self.take()?;
@@ -298,7 +412,19 @@ impl<C: Cursor> VersionWalk<C> {
                 self.leave_key()?;
                 continue;
             }
-            self.current.until = self.current.until.min(later.unwrap_or(Time::MAX));
+            self.current.end_at(later);
+            let passed_end = std::mem::take(&mut self.passed_end);
+            if !passed_end {
+                self.end = self.current.end(self.shown);
+            }
+            if self.end.is_none() && time < earliest {
+                self.leave_key()?;
+                continue;
+            }
+            if self.end.is_none() && self.current.is_replaced() {
+                self.merge.next()?;
+                continue;
+            }
             self.place = Place::Forward;
             return Ok(());
         }
@@ -319,7 +445,24 @@ impl<C: Cursor> VersionWalk<C> {
     }
 
     fn find_backward_in(&mut self, earliest: Time, latest: Time) -> Result<()> {
-        let mut found = false;
+        while let Some(later) = self.take_backward(earliest, latest)? {
+            self.current.end_at(later);
+            let is_shown = self.current.time >= earliest && !self.current.is_replaced();
+            if !is_shown {
+                self.end = self.current.end(self.shown);
+            }
+            if is_shown || self.end.is_some() {
+                self.place = Place::Backward;
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Going backward: takes the next version of the window, or one before the window if it is the last one there. Returns the time of the
+    /// version after it, if there is one; `None` if the walk has come to its start.
+    fn take_backward(&mut self, earliest: Time, latest: Time) -> Result<Option<Option<Time>>> {
+        let (mut found, mut later) = (false, None);
         while self.is_in_range() {
             if self.merge.trailer().seq() > self.seq {
                 self.merge.prev()?;
@@ -331,7 +474,7 @@ impl<C: Cursor> VersionWalk<C> {
                     break;
                 }
                 if time != self.current.time {
-                    self.current.until = self.current.until.min(time);
+                    later = Some(time);
                     break;
                 }
             } else if time > latest {
@@ -339,8 +482,16 @@ impl<C: Cursor> VersionWalk<C> {
                 self.seek_merge_before(&prefix, Time::MAX)?;
                 continue;
             } else if time < earliest {
+                // The last one before the window may have its end in it.
                 let prefix = prefix.to_vec();
-                self.seek_merge_before(&prefix, Time::from_micros(earliest.micros() - 1))?;
+                self.seek_merge(&prefix, Time::from_micros(earliest.micros() - 1), MAX_SEQ)?;
+                while self.merge.valid() && self.merge.trailer().seq() > self.seq {
+                    self.merge.next()?;
+                }
+                self.take()?;
+                let time = self.current.time;
+                self.seek_merge_before(&prefix, time)?;
+                found = true;
                 continue;
             }
             // The newest write at a time comes last.
@@ -348,8 +499,7 @@ impl<C: Cursor> VersionWalk<C> {
             self.take()?;
             self.merge.prev()?;
         }
-        self.place = if found { Place::Backward } else { Place::Invalid };
-        Ok(())
+        Ok(found.then_some(later))
     }
 
     fn find_backward_as_of(&mut self, as_of: Time) -> Result<()> {
@@ -367,16 +517,26 @@ impl<C: Cursor> VersionWalk<C> {
             }
             let Some((prefix, time)) = key else { return Ok(()) };
             if time > as_of {
+                if found && self.merge.trailer().seq() > self.seq {
+                    // The end is the time of the first one that the reader sees.
+                    self.merge.prev()?;
+                    continue;
+                }
+                if found {
+                    self.current.end_at(Some(time));
+                }
                 let prefix = prefix.to_vec();
                 self.seek_merge_before(&prefix, Time::MAX)?;
                 continue;
             }
-            if self.merge.trailer().seq() <= self.seq {
-                found = true;
-                self.take()?;
+            if self.merge.trailer().seq() > self.seq {
+                self.merge.prev()?;
+                continue;
             }
+            found = true;
+            self.take()?;
             steps += 1;
-            if steps <= MAX_STEPS || !found {
+            if steps <= MAX_STEPS {
                 self.merge.prev()?;
                 continue;
             }
@@ -387,17 +547,32 @@ impl<C: Cursor> VersionWalk<C> {
                 self.merge.next()?;
             }
             self.take()?;
-            self.seek_merge_before(&prefix, Time::MAX)?;
+            let time = self.current.time;
+            self.seek_merge_before(&prefix, time)?;
         }
     }
 
-    /// Takes the entry on which the merge stands as the current version. Its end is what is stored.
+    /// The time of the first range tombstone over the entry of the primary tree on which the merge stands; [`Time::MAX`] if there is none.
+    fn end_by_range(&self, seq: Seq) -> Time {
+        let Some(Run::Primary(primary)) =
+            self.merge.children().get(PRIMARY).filter(|_| !self.ranges.is_empty())
+        else {
+            return Time::MAX;
+        };
+        let range = self.ranges.oldest_after(primary.user_key(), seq, self.seq);
+        range.map_or(Time::MAX, |range| range.time)
+    }
+
+    /// Takes the entry on which the merge stands as the current version. Its end is what is stored, or that of a range tombstone.
     fn take(&mut self) -> Result<()> {
         let key = self.merge.key();
         let (prefix, time) = split_key(key)?;
         let (trailer, stored) = (self.merge.trailer(), self.merge.value_slice());
         let found = match self.merge.current() == PRIMARY {
-            true => split_primary(&stored).map(|(value, _)| (value, Time::MAX, trailer.is_delete())),
+            true => {
+                let until = if trailer.is_delete() { Time::MAX } else { self.end_by_range(trailer.seq()) };
+                split_primary(&stored).map(|(value, _)| (value, until, trailer.is_delete()))
+            }
             false => {
                 split_historical(&stored, time).map(|(value, ended)| (value, ended.until, ended.is_delete))
             }
@@ -410,6 +585,10 @@ impl<C: Cursor> VersionWalk<C> {
         (current.trailer, current.value) = (trailer, stored.slice_of(value));
         Ok(())
     }
+}
+
+pub(crate) fn merge_of<C: Cursor>(primary: C, historical: C) -> MergeCursor<Run<C>> {
+    MergeCursor::new(vec![Run::Primary(PrimaryVersions::new(primary)), Run::Historical(historical)], 0)
 }
 
 fn set_version_key(target: &mut Vec<u8>, prefix: &[u8], time: Time) {

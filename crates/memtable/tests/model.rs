@@ -261,7 +261,12 @@ fn growing_takes_range_tombstones_and_charges_along() {
     assert!(table.reserve(cost));
     table.insert(b"b", Trailer::new(3, EntryKind::Put), b"1");
     let bound = base::Slice::copy_from;
-    table.delete_range(base::RangeTombstone { from: bound(b"a"), to: Some(bound(b"c")), seq: 7 });
+    table.delete_range(base::RangeTombstone {
+        from: bound(b"a"),
+        to: Some(bound(b"c")),
+        seq: 7,
+        time: base::Time::MIN,
+    });
     table.charges().store(11, Ordering::Relaxed);
     let grown = table.grown(0).unwrap();
     assert_eq!((grown.entries(), grown.min_seq(), grown.max_seq()), (2, Some(3), Some(7)));

@@ -10,6 +10,7 @@
 //! | [`threads`] | with many threads every snapshot, iterator and cursor shows one state, and no read goes back (P6) |
 //! | [`history`] | recorded histories of many threads have one order that explains all results, and the states after crashes (P1, P2, P6) |
 //! | [`lifetime`] | however a database is closed and reopened, no acknowledged write is lost, and no old handle affects it (P1 to P3) |
+//! | [`versions`] | keyspaces with history answer like a map of versions, through crashes, late writes and retention (P1 to P3) |
 //! | [`kill`] | after `kill -9` on the real file system no acknowledged write is lost |
 //! | [`machine`] | failing system calls, full disks, limits and little memory on the real machine (P1, P4, P5) |
 //!
@@ -36,6 +37,7 @@ pub mod session;
 pub mod sets;
 pub mod soak;
 pub mod threads;
+pub mod versions;
 
 pub use finding::{Finding, Outcome};
 

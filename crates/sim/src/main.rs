@@ -10,6 +10,7 @@ use sim::random::fresh_seed;
 use sim::sets::option_sets;
 use sim::{
     Finding, Outcome, crash, damage, extreme, fault, history, lifetime, machine, session, soak, threads,
+    versions,
 };
 use std::process::ExitCode;
 use std::time::Duration;
@@ -148,6 +149,12 @@ enum Command {
     Machine(machine::Command),
     /// List the option sets of the model test
     List,
+    /// Compare a keyspace with history with a map of versions
+    Versions {
+        /// Seed of the run
+        #[arg(long)]
+        seed: u64,
+    },
     /// Write until killed: the child of the kill test
     #[command(hide = true)]
     KillChild(ChildArgs),
@@ -200,6 +207,7 @@ fn run(command: Command) -> Outcome {
         Command::Fault { seed, at, fault, trace } => {
             println!("failed operations: {}", fault::run(seed, fault::Focus { at, fault, trace })?);
         }
+        Command::Versions { seed } => println!("comparisons: {}", versions::execute(seed)?),
         Command::Hole { seed } => println!("recoveries: {}", crash::hole::run(seed)?),
         Command::Kill { seed, kills } => {
             println!("kills: {}", kill::run(&this_program()?, seed, kills, &KillCounts::default())?)

@@ -12,3 +12,4 @@ mod lifetimes;
 mod machine;
 mod model;
 mod threads;
+mod versions;

@@ -8,7 +8,7 @@ use cairn::planted::{Bug, plant};
 use sim::crash::{self, Coverage};
 use sim::jobs::{Job, run_all};
 use sim::sets::option_sets;
-use sim::{damage, fault, history, lifetime, session, threads};
+use sim::{damage, fault, history, lifetime, session, threads, versions};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,7 @@ const FAULT: Suite = ("fault", fault::job);
 const HISTORY: Suite = ("history", |n| history::job(n, n.is_multiple_of(2), &Arc::default()));
 const LIFETIMES: Suite =
     ("lifetimes", |n| lifetime::job(env!("CARGO_BIN_EXE_cairn-sim").into(), n, &Arc::default()));
+const VERSIONS: Suite = ("versions", versions::job);
 const THREADS: Suite = ("threads", |n| threads::job(n, Duration::from_secs(2)));
 
 fn model(n: u64) -> Job {
@@ -80,9 +81,16 @@ fn suite(bug: Bug) -> Suite {
         | Bug::ReferBeforeSync
         | Bug::SkipValueSync
         | Bug::FlushWithoutOlderLogs => CRASH,
+        Bug::LoseEvictedVersion
+        | Bug::KeepEvictedVersion
+        | Bug::LateVersionWins
+        | Bug::ExpireDespiteReaders
+        | Bug::FollowTheClockBack
+        | Bug::ForgetNewestTime
+        | Bug::EndWithNewestRange => VERSIONS,
         Bug::PublishBeforeInsert => THREADS,
         Bug::ReplayOverHole => HOLE,
-        Bug::FollowersSucceed => HISTORY,
+        Bug::FollowersSucceed | Bug::TrustEarlyTime | Bug::LookBeforeWriter => HISTORY,
         Bug::IgnoreTableChecksum
         | Bug::DamageIsATornTail
         | Bug::SwallowReadError
@@ -144,7 +152,7 @@ fn every_planted_bug_is_found_and_nothing_without_one() {
     let only = std::env::var("CAIRN_PLANTED").ok();
     let wanted =
         |bug: &&Bug| !is_for_schedules(**bug) && only.as_ref().is_none_or(|o| *o == format!("{bug:?}"));
-    for suite in [MODEL, CRASH, DAMAGE, FAULT, HISTORY, THREADS, LIFETIMES] {
+    for suite in [MODEL, CRASH, DAMAGE, FAULT, HISTORY, THREADS, LIFETIMES, VERSIONS] {
         if let Some((_, finding)) = look_for(None, suite, 2) {
             panic!("{} finds something without a planted bug: {finding}", suite.0);
         }

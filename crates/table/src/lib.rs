@@ -35,7 +35,9 @@ pub use cache::block_cache::{BlockCache, BlockClass, BlockKey, CacheStats, Class
 pub use cache::table_cache::{TableCache, TableStats, bytes_read_by_this_thread};
 pub use check::salvage::{Gap, SalvageCursor, Survey};
 pub use format::compression::Compression;
-pub use format::options::{TableMeta, TableOptions, TableOwner, parse_table_file_name, table_file_name};
+pub use format::options::{
+    KEY_TIME_LEN, TableMeta, TableOptions, TableOwner, TableTimes, parse_table_file_name, table_file_name,
+};
 pub use read::cursor::TableCursor;
 pub use read::nonblocking_read::PendingRead;
 pub use read::scan::ScanCursor;

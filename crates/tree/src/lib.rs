@@ -35,8 +35,11 @@ mod test_support;
 mod tree;
 mod version;
 
-pub use compaction::{PickBlocked, Plan, Reason, Space};
-pub use jobs::{EvictedTables, EvictionSink, JobContext, JobOutput, compact, flush, merge_flushed};
+pub use compaction::{PickBlocked, Plan, Reason, Space, expired_bytes, stale_bytes};
+pub use jobs::{
+    EvictedCuts, EvictedTables, EvictionSink, JobContext, JobOutput, Kept, TimesOf, compact, flush,
+    merge_flushed,
+};
 pub use manifest::{
     DatabaseEdit, KeyspaceCreated, KeyspaceState, LogClosed, Manifest, ManifestError, ManifestState,
     SalvagedManifest, manifest_file_name, parse_manifest_file_name,

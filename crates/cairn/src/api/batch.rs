@@ -2,22 +2,41 @@
 
 use super::keyspace::Keyspace;
 use crate::state::Batch;
-use crate::types::{Bounds, check_lengths};
-use base::{EntryKind, Result};
+use crate::types::{Bounds, Limits};
+use base::{EntryKind, Result, Time};
 use std::ops::RangeBounds;
 
 impl Batch {
     /// Sets `key` to `value`.
     pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
-        self.push(&keyspace.inner, EntryKind::Put, key.as_ref(), value.as_ref());
+        self.push(&keyspace.inner, EntryKind::Put, key.as_ref(), value.as_ref(), None);
+    }
+
+    /// Sets `key` to `value` as of `time`. See [`Keyspace::put_at`].
+    pub fn put_at(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        time: Time,
+    ) {
+        self.push(&keyspace.inner, EntryKind::Put, key.as_ref(), value.as_ref(), Some(time));
     }
 
     /// Deletes `key`.
     pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) {
-        self.push(&keyspace.inner, EntryKind::Delete, key.as_ref(), &[]);
+        self.push(&keyspace.inner, EntryKind::Delete, key.as_ref(), &[], None);
+    }
+
+    /// Deletes `key` as of `time`. See [`Keyspace::put_at`].
+    pub fn delete_at(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, time: Time) {
+        self.push(&keyspace.inner, EntryKind::Delete, key.as_ref(), &[], Some(time));
     }
 
     /// Deletes all keys in `bounds`: those in the database, and those put earlier in this batch. See [`Keyspace::delete_range`].
+    ///
+    /// In a keyspace with history the delete has the time of the batch. So it also hides writes of this batch with an earlier time of their own,
+    /// whether they come before it or after it, from reads as of the batch and later; reads as of their times find them.
     ///
     /// ```
     /// # fn main() -> cairn::Result<()> {
@@ -43,7 +62,7 @@ impl Batch {
     /// Deletes all keys that begin with `prefix`. See [`Batch::delete_range`].
     pub fn delete_prefix(&mut self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) {
         let prefix = prefix.as_ref();
-        let bounds = check_lengths(prefix, &[]).map(|()| Some(Bounds::prefix(prefix)));
+        let bounds = Limits::PLAIN.check(prefix, &[]).map(|()| Some(Bounds::prefix(prefix)));
         self.push_range(keyspace, bounds);
     }
 
@@ -52,7 +71,7 @@ impl Batch {
         match bounds {
             Ok(None) => {}
             Ok(Some(Bounds { from, to })) => {
-                self.push(&keyspace.inner, EntryKind::DeleteRange, &from, &to.unwrap_or_default());
+                self.push(&keyspace.inner, EntryKind::DeleteRange, &from, &to.unwrap_or_default(), None);
             }
             Err(e) => {
                 self.error.get_or_insert(e);

@@ -8,9 +8,12 @@ use crate::types::{
     ValueStats,
 };
 use std::sync::Arc;
+use tree::{expired_bytes, stale_bytes};
 use values::SegmentFile;
 
-pub(crate) fn keyspace_stats(keyspace: &KeyspaceInner, cursors: HeldCursors) -> KeyspaceStats {
+pub(crate) fn keyspace_stats(db: &DbInner, keyspace: &KeyspaceInner, cursors: HeldCursors) -> KeyspaceStats {
+    let now = db.moment();
+    let horizon = db.horizon_at(keyspace, now, db.oldest_reader(keyspace));
     let read_state = keyspace.read_state.load();
     let version = &read_state.version;
     let mut levels: Vec<LevelStats> = (keyspace.counters.compactions.lock().iter().enumerate())
@@ -46,6 +49,9 @@ pub(crate) fn keyspace_stats(keyspace: &KeyspaceInner, cursors: HeldCursors) -> 
         compactions_by_reason,
         deleted_passed: keyspace.dead.passed.load(Ordering::Relaxed),
         dead_ranges: keyspace.dead.len(),
+        waiting_bytes: if keyspace.is_historical() { 0 } else { stale_bytes(version) },
+        expired_bytes: horizon.map_or(0, |horizon| expired_bytes(version, horizon)),
+        history: keyspace.historical().map(|k| Box::new(keyspace_stats(db, k, HeldCursors::default()))),
     }
 }
 
@@ -84,16 +90,17 @@ fn value_stats(db: &DbInner, collections: IoStats) -> ValueStats {
 }
 
 pub(crate) fn stats(db: &DbInner) -> Stats {
-    let inners = db.keyspaces();
+    let inners = db.all_keyspaces();
     let now = db.env.monotonic();
     let snapshots = db.snapshots.look(now);
     let mut readers = snapshots;
     let with_cursors = |keyspace: &Arc<KeyspaceInner>| {
         let cursors = keyspace.readers.look(now);
         readers.add(cursors.count, cursors.since);
-        keyspace_stats(keyspace, cursors)
+        keyspace_stats(db, keyspace, cursors)
     };
-    let keyspaces: Vec<KeyspaceStats> = inners.iter().map(with_cursors).collect();
+    let keyspaces: Vec<KeyspaceStats> =
+        inners.iter().filter(|keyspace| !keyspace.is_historical()).map(with_cursors).collect();
     // Each lock is released before the next one is taken.
     let flush = *db.counters.flush.lock();
     let compaction = *db.counters.compaction.lock();

@@ -171,7 +171,7 @@ impl Database {
     /// before it at least `durability`; with `Sync` it does what [`Database::sync`] does.
     ///
     /// # Errors
-    /// As for [`Keyspace::put`].
+    /// As for [`Keyspace::put`]; when writes of the batch have times, as for [`Keyspace::put_at`].
     pub fn write(&self, batch: Batch, durability: Durability) -> Result<()> {
         self.inner().write_batch(batch, durability)
     }
@@ -241,7 +241,8 @@ impl Database {
         self.inner().scrub_round(rate)
     }
 
-    /// Verifies every checksum of every table in use, and the invariants of every tree. Reads the whole database; writers go on.
+    /// Verifies every checksum of every table in use, the invariants of every tree, and that the versions in the two trees of a keyspace with
+    /// history fit together. Reads the whole database, and the tables of keyspaces with history twice; writers go on.
     ///
     /// # Errors
     /// `Io` when the manifest cannot be listed; `Closed`. Damage is in the report.

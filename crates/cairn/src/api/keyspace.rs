@@ -2,10 +2,10 @@
 
 use super::close::Handle;
 use super::collect_stats::keyspace_stats;
-use crate::read::{Cursor, HeldSeq, Range, ReadView};
+use crate::read::{AsOf, Cursor, HeldSeq, Range, ReadView, Version, VersionQuery, Versions};
 use crate::state::{Batch, DbInner, KeyspaceInner, Reader};
 use crate::types::{Bounds, Durability, GuardInfo, KeyspaceOptions, KeyspaceStats, TableInfo};
-use base::{EntryKind, Result, Slice};
+use base::{EntryKind, Result, Slice, Time};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -40,8 +40,7 @@ impl Keyspace {
     }
 
     fn read_view(&self) -> ReadView {
-        let db = Reader::new(self.database());
-        let held = HeldSeq::newest(&self.inner, &db);
+        let (held, db) = self.held();
         ReadView::new(db, held)
     }
 
@@ -75,7 +74,7 @@ impl Keyspace {
         value: impl AsRef<[u8]>,
         durability: Durability,
     ) -> Result<()> {
-        self.database().write_one(&self.inner, EntryKind::Put, key.as_ref(), value.as_ref(), durability)
+        self.database().write_one(&self.inner, EntryKind::Put, key.as_ref(), value.as_ref(), None, durability)
     }
 
     /// Deletes `key`. Deleting an absent key is not an error.
@@ -91,7 +90,120 @@ impl Keyspace {
     /// # Errors
     /// As for [`Keyspace::delete`].
     pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
-        self.database().write_one(&self.inner, EntryKind::Delete, key.as_ref(), &[], durability)
+        self.database().write_one(&self.inner, EntryKind::Delete, key.as_ref(), &[], None, durability)
+    }
+
+    /// Sets `key` to `value` as of `time`: as if it had been put then. The keyspace must have history (option `history`).
+    ///
+    /// Writes may come in any order: reads of the newest value find that with the latest time, and of two writes with the same time the later
+    /// call counts. A write with a later time than all others of its keyspace costs no look-up. Another one may: a version that is older than
+    /// the newest of its key goes to the older versions at once. The look-up is made twice: before the writer is taken, so that what it needs
+    /// is in memory, and by the holder of the writer, when all earlier writes are visible. Where a later write of another thread overtakes this
+    /// one, only the second look-up is made, and other writers wait for what it reads.
+    ///
+    /// ```
+    /// # fn main() -> cairn::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = cairn::Database::open(dir.path())?;
+    /// use cairn::{KeyspaceOptions, Preset, Time};
+    /// let prices = db.keyspace("prices", KeyspaceOptions::preset(Preset::Mneme))?;
+    /// let at = Time::from_micros;
+    /// prices.put_at("tea", "4", at(2_000))?;
+    /// prices.put_at("tea", "3", at(1_000))?;
+    /// assert_eq!(prices.get("tea")?.unwrap(), "4");
+    /// assert_eq!(prices.get_at("tea", at(1_500))?.unwrap().value.unwrap(), "3");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Keyspace::put`], and for the look-up as for [`Keyspace::get`]; `InvalidArgument` when the keyspace has no history, or `time` is
+    /// more than a day after the clock and after the latest time in the database: later writes without a time of their own would get later
+    /// ones. `Expired` when `time` lies before what the retention of the keyspace keeps (in a batch, see also
+    /// [`Batch::skip_expired`](crate::Batch::skip_expired)).
+    pub fn put_at(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, time: Time) -> Result<()> {
+        self.put_at_with(key, value, time, self.database().options.durability)
+    }
+
+    /// [`Keyspace::put_at`] with the given durability.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::put_at`].
+    pub fn put_at_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        time: Time,
+        durability: Durability,
+    ) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.database().write_one(&self.inner, EntryKind::Put, key, value, Some(time), durability)
+    }
+
+    /// Deletes `key` as of `time`. See [`Keyspace::put_at`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::put_at`].
+    pub fn delete_at(&self, key: impl AsRef<[u8]>, time: Time) -> Result<()> {
+        self.delete_at_with(key, time, self.database().options.durability)
+    }
+
+    /// [`Keyspace::delete_at`] with the given durability.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::put_at`].
+    pub fn delete_at_with(&self, key: impl AsRef<[u8]>, time: Time, durability: Durability) -> Result<()> {
+        let key = key.as_ref();
+        self.database().write_one(&self.inner, EntryKind::Delete, key, &[], Some(time), durability)
+    }
+
+    /// Deletes `key` as of `time`, like [`Keyspace::delete_at`], and returns the version that was the newest at `time`, the one that the delete
+    /// ended, or replaced if it has the same time; `None` if there was none, or it was a delete.
+    ///
+    /// Both are one step: no other write comes in between. So the call costs [`Keyspace::get_at`] and a delete, and other writers wait for a
+    /// second look-up of the version, which is in memory by then.
+    ///
+    /// ```
+    /// # fn main() -> cairn::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = cairn::Database::open(dir.path())?;
+    /// use cairn::{KeyspaceOptions, Preset, Time};
+    /// let prices = db.keyspace("prices", KeyspaceOptions::preset(Preset::Mneme))?;
+    /// let at = Time::from_micros;
+    /// prices.put_at("tea", "3", at(1_000))?;
+    /// prices.put_at("tea", "4", at(2_000))?;
+    /// let before = prices.remove_at("tea", at(1_500))?.unwrap();
+    /// assert_eq!(before.value.unwrap(), "3");
+    /// assert!(prices.get_at("tea", at(1_700))?.is_none());
+    /// assert_eq!(prices.get("tea")?.unwrap(), "4");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Keyspace::delete_at`] and [`Keyspace::get_at`]. After an error of the look-up nothing was deleted.
+    pub fn remove_at(&self, key: impl AsRef<[u8]>, time: Time) -> Result<Option<Version>> {
+        self.remove_at_with(key, time, self.database().options.durability)
+    }
+
+    /// [`Keyspace::remove_at`] with the given durability.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::remove_at`].
+    pub fn remove_at_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        time: Time,
+        durability: Durability,
+    ) -> Result<Option<Version>> {
+        let key = key.as_ref();
+        let mut batch = Batch::default();
+        batch.delete_at(self, key, time);
+        if batch.error.is_none() {
+            // So that what the look under the writer reads is in memory.
+            self.get_at(key, time)?;
+        }
+        self.database().delete_after_look(batch, durability, || self.get_at(key, time))
     }
 
     /// Deletes all keys in `bounds`, as one write. A range without keys is not an error, nor is one whose end lies before its start.
@@ -240,6 +352,101 @@ impl Keyspace {
         Cursor::new(self.read_view(), Bounds::new(&bounds), true)
     }
 
+    /// The versions of `key` with times in `times`, the latest first; `.rev()` reverses the order. Deletes are versions, too. (Mneme,
+    /// section 3.2: *GetHistory*.)
+    ///
+    /// The keyspace must have history (option `history`). The iterator shows the state at its creation, and holds what an iterator over
+    /// entries does: see [`Keyspace::range`]. A seek costs one in each sorted run of both trees that may have versions of the key; from there
+    /// on it reads sequentially.
+    ///
+    /// ```
+    /// # fn main() -> cairn::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = cairn::Database::open(dir.path())?;
+    /// use cairn::{KeyspaceOptions, Retention};
+    /// let prices = db.keyspace("prices", KeyspaceOptions::default().history(Retention::All))?;
+    /// prices.put("tea", "3")?;
+    /// prices.put("tea", "4")?;
+    /// prices.delete("tea")?;
+    /// let mut versions = prices.history("tea", ..)?;
+    /// assert!(versions.next().unwrap()?.value.is_none());
+    /// let version = versions.next().unwrap()?;
+    /// println!("{:?} from {:?} to {:?}", version.value, version.time, version.until);
+    /// assert_eq!(versions.count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the keyspace has no history; `Closed`.
+    pub fn history(&self, key: impl AsRef<[u8]>, times: impl RangeBounds<Time>) -> Result<Versions> {
+        self.versions(VersionQuery::window(Bounds::of_key(key.as_ref()), &times))
+    }
+
+    /// The versions of all keys in `keys` with times in `times`: by key, and of each key the latest first. See [`Keyspace::history`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::history`].
+    pub fn changes<K: AsRef<[u8]>>(
+        &self,
+        keys: impl RangeBounds<K>,
+        times: impl RangeBounds<Time>,
+    ) -> Result<Versions> {
+        self.versions(VersionQuery::window(Bounds::new(&keys), &times))
+    }
+
+    /// The entries in `keys` as they were at `time`: of each key the version that was the newest, unless it is a delete.
+    /// See [`Keyspace::history`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::history`].
+    pub fn range_at<K: AsRef<[u8]>>(&self, time: Time, keys: impl RangeBounds<K>) -> Result<Versions> {
+        self.versions(Some(VersionQuery::as_of(Bounds::new(&keys), time)))
+    }
+
+    /// The newest version of each key in `keys`, unless it is a delete: the entries that [`Keyspace::range`] shows, with their times. (Mneme,
+    /// section 3.2: *GetRecentKeys*.)
+    ///
+    /// # Errors
+    /// As for [`Keyspace::history`].
+    pub fn recent<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<Versions> {
+        self.range_at(Time::MAX, keys)
+    }
+
+    /// The version of `key` that was the newest at `time`; `None` if there was none, or it is a delete.
+    ///
+    /// Costs what [`Keyspace::get`] does if no later version exists, and otherwise also a seek as that of [`Keyspace::history`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`]; `InvalidArgument` when the keyspace has no history.
+    pub fn get_at(&self, key: impl AsRef<[u8]>, time: Time) -> Result<Option<Version>> {
+        self.as_of(time)?.get(key.as_ref())
+    }
+
+    /// [`Keyspace::get_at`] for several keys, as of one state, in the order of the keys.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get_at`]: the error of the first key that has one.
+    pub fn multi_get_at<K: AsRef<[u8]>>(&self, keys: &[K], time: Time) -> Result<Vec<Option<Version>>> {
+        let state = self.as_of(time)?;
+        keys.iter().map(|key| state.get(key.as_ref())).collect()
+    }
+
+    fn held(&self) -> (HeldSeq, Reader) {
+        let db = Reader::new(self.database());
+        (HeldSeq::newest(&self.inner, &db), db)
+    }
+
+    fn versions(&self, query: Option<VersionQuery>) -> Result<Versions> {
+        let (held, db) = self.held();
+        Versions::new(held, db, query)
+    }
+
+    fn as_of(&self, time: Time) -> Result<AsOf> {
+        let (held, db) = self.held();
+        AsOf::new(held, db, time)
+    }
+
     /// Flushes the memtables to tables and waits for it. Writes made during the call are not waited for.
     ///
     /// # Errors
@@ -275,7 +482,7 @@ impl Keyspace {
     /// The statistics of the keyspace.
     pub fn stats(&self) -> KeyspaceStats {
         let cursors = self.inner.readers.look(self.database().env.monotonic());
-        keyspace_stats(&self.inner, cursors)
+        keyspace_stats(self.database(), &self.inner, cursors)
     }
 
     /// Every guard with its tables, by level. Level 0 is shown as one guard.

@@ -1,10 +1,10 @@
 //! Snapshots: consistent read-only states of the whole database. The list of those that exist is in `parts/snapshots.rs`.
 
 use super::keyspace::Keyspace;
-use crate::read::{Cursor, HeldSeq, Range, ReadView};
+use crate::read::{AsOf, Cursor, HeldSeq, Range, ReadView, Version, VersionQuery, Versions};
 use crate::state::{DbInner, Reader};
 use crate::types::Bounds;
-use base::{Result, Seq, Slice};
+use base::{Result, Seq, Slice, Time};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -105,12 +105,96 @@ impl Snapshot {
         Cursor::new(self.read_view(keyspace), Bounds::new::<&[u8], _>(&..), true)
     }
 
+    /// See [`Keyspace::history`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::history`]; `InvalidArgument` when the keyspace is of another database.
+    pub fn history(
+        &self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        times: impl RangeBounds<Time>,
+    ) -> Result<Versions> {
+        self.versions(keyspace, VersionQuery::window(Bounds::of_key(key.as_ref()), &times))
+    }
+
+    /// See [`Keyspace::changes`].
+    ///
+    /// # Errors
+    /// As for [`Snapshot::history`].
+    pub fn changes<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: impl RangeBounds<K>,
+        times: impl RangeBounds<Time>,
+    ) -> Result<Versions> {
+        self.versions(keyspace, VersionQuery::window(Bounds::new(&keys), &times))
+    }
+
+    /// See [`Keyspace::range_at`].
+    ///
+    /// # Errors
+    /// As for [`Snapshot::history`].
+    pub fn range_at<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        time: Time,
+        keys: impl RangeBounds<K>,
+    ) -> Result<Versions> {
+        self.versions(keyspace, Some(VersionQuery::as_of(Bounds::new(&keys), time)))
+    }
+
+    /// See [`Keyspace::recent`].
+    ///
+    /// # Errors
+    /// As for [`Snapshot::history`].
+    pub fn recent<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: impl RangeBounds<K>) -> Result<Versions> {
+        self.range_at(keyspace, Time::MAX, keys)
+    }
+
+    /// See [`Keyspace::get_at`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get_at`]; `InvalidArgument` when the keyspace is of another database.
+    pub fn get_at(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>, time: Time) -> Result<Option<Version>> {
+        self.as_of(keyspace, time)?.get(key.as_ref())
+    }
+
+    /// See [`Keyspace::multi_get_at`].
+    ///
+    /// # Errors
+    /// As for [`Snapshot::get_at`].
+    pub fn multi_get_at<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: &[K],
+        time: Time,
+    ) -> Result<Vec<Option<Version>>> {
+        let state = self.as_of(keyspace, time)?;
+        keys.iter().map(|key| state.get(key.as_ref())).collect()
+    }
+
+    fn held(&self, keyspace: &Keyspace) -> (HeldSeq, Reader) {
+        (HeldSeq::of_snapshot(&keyspace.inner, self.0.seq), Reader::new(&self.0.db))
+    }
+
+    fn versions(&self, keyspace: &Keyspace, query: Option<VersionQuery>) -> Result<Versions> {
+        let (held, db) = self.held(keyspace);
+        Versions::new(held, db, query)
+    }
+
+    fn as_of(&self, keyspace: &Keyspace, time: Time) -> Result<AsOf> {
+        let (held, db) = self.held(keyspace);
+        AsOf::new(held, db, time)
+    }
+
     fn bounded(&self, keyspace: &Keyspace, bounds: Bounds) -> Range {
         Range::new(self.read_view(keyspace), bounds)
     }
 
     fn read_view(&self, keyspace: &Keyspace) -> ReadView {
-        ReadView::new(Reader::new(&self.0.db), HeldSeq::of_snapshot(&keyspace.inner, self.0.seq))
+        let (held, db) = self.held(keyspace);
+        ReadView::new(db, held)
     }
 }
 

@@ -10,10 +10,10 @@
 use crate::parts::Pace;
 use crate::state::{DbInner, PanicGuard};
 use crate::sync::Ordering;
-use crate::wal::{BatchHead, MAPS_RECORD, Placed, put_entry, read_batches};
+use crate::wal::{BatchHead, MAPS_RECORD, Placed, read_batches};
 use base::checksum::checksum_of;
 use base::planted::{Bug, planted};
-use base::{EntryKind, Error, ErrorKind, Result, SegmentShare};
+use base::{Error, ErrorKind, Result, SegmentShare};
 use record::{SegmentKind, SegmentWriter, payload_offset};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -233,7 +233,7 @@ impl DbInner {
                     record.clear();
                     BatchHead { ranges: false, first_seq: placed.seq, count: 1, time: placed.time }
                         .put(&mut record);
-                    put_entry(&mut record, EntryKind::Put, entry.keyspace, entry.key, entry.value);
+                    entry.put(&mut record);
                     let at = payload_offset(writer.len(), (record.len() - entry.value.len()) as u64);
                     value_bytes += entry.value.len() as u64;
                     maps.push(value.segment, value.first_offset, at);

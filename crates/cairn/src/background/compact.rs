@@ -1,13 +1,16 @@
 //! Compactions: picks the most urgent one of all keyspaces, runs it, and installs its outcome.
 
-use crate::parts::Pace;
+use crate::parts::{Pace, with_evictions};
 use crate::state::{DbInner, FlushedCounts, KeyspaceInner, PanicGuard, PickContext, State};
 use crate::sync::Ordering;
+use base::RangeSet;
 use base::planted::{Bug, planted};
-use base::{Error, ErrorKind, Result};
+use base::{Error, ErrorKind, Result, Seq, Time};
+use history::Expiry;
+use history::version_key::prefix_of;
 use std::sync::Arc;
 use std::time::Duration;
-use tree::{DatabaseEdit, JobContext, Plan};
+use tree::{DatabaseEdit, EvictedCuts, JobContext, JobOutput, Plan};
 
 /// Pause of a thread after a job failed with an error that may be temporary.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -20,11 +23,14 @@ impl DbInner {
     /// The most urgent compaction of any keyspace. Picking locks the manifest: no other edit may come between the edit of a compaction
     /// and its application.
     pub(crate) fn next_compaction(&self) -> Option<(Arc<KeyspaceInner>, Arc<Plan>)> {
+        self.note_moment();
         let _manifest = self.manifest.lock();
         let mut state = self.state.lock();
+        // Before the readers are listed.
+        let now = self.moment();
         self.note_charged_trees(&mut state);
         let (oldest, free_space) = (self.snapshots.oldest(), self.free_space_if_low(&state));
-        let context = PickContext { oldest, idle: self.is_idle(), free_space };
+        let context = PickContext { oldest, idle: self.is_idle(), free_space, now };
         let picked = self.pick_due(&mut state, &context);
         match picked.is_none() && state.recheck(&context, |inner| self.oldest_reader(inner)) {
             true => self.pick_due(&mut state, &context),
@@ -51,14 +57,19 @@ impl DbInner {
             k.tree.set_free_space(context.free_space);
             k.tree.set_idle(context.idle);
             let oldest = self.oldest_reader(&k.inner);
+            k.tree.set_horizon(self.horizon(&k.inner, context.now, oldest));
             let picked = k.tree.pick(oldest).map(|plan| (k.inner.clone(), plan));
             let space = k.tree.space(oldest);
-            state.note_space(id, space);
             if picked.is_some() {
+                state.note_space(id, space);
                 state.jobs += 1;
                 return picked;
             }
-            state.not_due(id, context, oldest.filter(|_| oldest != context.oldest));
+            // With a reader, its end makes the tree due.
+            let age = k.inner.options.history.only_age().filter(|_| oldest.is_none());
+            let expires = k.tree.next_horizon().zip(age).map(|(horizon, age)| horizon.saturating_add(age));
+            state.not_due(id, context, oldest.filter(|_| oldest != context.oldest), expires);
+            state.note_space(id, space);
         }
         None
     }
@@ -135,13 +146,15 @@ impl DbInner {
         let started = self.env.monotonic();
         // Loaded before the readers: a reader that begins later and is not listed sees all of these tombstones.
         let ranges = keyspace.read_state.load().version.range_tombstones.clone();
+        // The same holds for what had expired by now.
+        let now = self.moment();
         let snapshots = self.readers_of(keyspace);
         let next_number = || self.new_number();
         let pace = Pace::new(&self.rate_limiter, &*self.env);
         // Without background threads a writer may wait for this compaction, and a move reads and writes no table: they never rest.
         let rests = !self.is_inline() && !plan.is_move();
         let _announced = rests.then(|| self.tables.cache.waiting_reads().begin_job());
-        let options = keyspace.options.tree_options(keyspace.id, &keyspace.name);
+        let options = keyspace.tree_options();
         let context = JobContext {
             env: &self.env,
             dir: &self.dir,
@@ -154,11 +167,43 @@ impl DbInner {
             range_tombstones: &ranges,
             inline_values: plan.inlines_values() && self.has_room_for(plan.value_bytes()),
             cancelled: &self.status.cancelled,
+            times: keyspace.times_of(),
+            late: plan.is_late(),
         };
         // A move writes nothing but the edit.
-        let outcome = tree::compact(plan, &context, None)?;
-        if let Err(e) = self.install_compaction(keyspace, plan, &outcome) {
+        let (outcome, evicted) = match keyspace.historical().filter(|_| !plan.is_move()) {
+            None if keyspace.is_historical() => {
+                let mut expiry = self.expiry(keyspace, now, &snapshots).from_horizon(plan.horizon);
+                (tree::compact(plan, &context, Some(&mut expiry))?, JobOutput::default())
+            }
+            None => (tree::compact(plan, &context, None)?, JobOutput::default()),
+            Some(historical) => {
+                let options = historical.tree_options();
+                let of_historical = JobContext {
+                    options: &options,
+                    range_tombstones: &RangeSet::default(),
+                    times: historical.times_of(),
+                    late: false,
+                    ..context
+                };
+                let job = |sink: &mut dyn tree::EvictionSink| tree::compact(plan, &context, Some(sink));
+                let (from, to) = (prefix_of(&plan.from), plan.to.as_deref().map(prefix_of));
+                let version = historical.read_state.load().version.clone();
+                let cuts = EvictedCuts::new(&version, &options, &from, to.as_deref());
+                let expiry = self.expiry(keyspace, now, &snapshots);
+                with_evictions(&of_historical, (&ranges, self.now()), cuts, expiry, job, |done| {
+                    self.discard(&done.added)
+                })?
+            }
+        };
+        let installed = match evicted.added.is_empty() {
+            true => Ok(()),
+            false => self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed()),
+        };
+        let installed = installed.and_then(|()| self.install_compaction(keyspace, plan, &outcome, &evicted));
+        if let Err(e) = installed {
             self.discard(&outcome.added);
+            self.discard(&evicted.added);
             return Err(e);
         }
         let time = self.env.monotonic().saturating_sub(started);
@@ -166,31 +211,54 @@ impl DbInner {
             tracing::error!(error = %error, keyspace = keyspace.name, "a value cannot be read: it stays where it is");
         }
         if !plan.is_move() {
-            let (read, written) = (plan.read_bytes() + outcome.values_read, outcome.bytes());
-            self.counters.compaction.lock().note(read, written, time);
-            keyspace.counters.compactions.lock()[plan.target].note(read, written, time);
+            let read = plan.read_bytes() + outcome.values_read;
+            self.counters.compaction.lock().note(read, outcome.bytes() + evicted.bytes(), time);
+            keyspace.counters.compactions.lock()[plan.target].note(read, outcome.bytes(), time);
+            if let Some(historical) = keyspace.historical().filter(|_| !evicted.added.is_empty()) {
+                historical.counters.flush.lock().note(0, evicted.bytes(), time);
+            }
         }
         *keyspace.counters.reasons.lock().entry(plan.reason).or_default() += 1;
         Ok(())
+    }
+
+    /// What has expired for a job that began to list the readers `snapshots` at `now`.
+    fn expiry(&self, keyspace: &KeyspaceInner, now: Time, snapshots: &[Seq]) -> Expiry {
+        self.note_retention(keyspace, now);
+        let oldest = snapshots.first().map(|&seq| (seq, self.moments.before(seq)));
+        let oldest = oldest.filter(|_| !planted(Bug::ExpireDespiteReaders));
+        Expiry::new(keyspace.options.history, now, oldest)
     }
 
     fn install_compaction(
         &self,
         keyspace: &KeyspaceInner,
         plan: &Plan,
-        outcome: &tree::JobOutput,
+        outcome: &JobOutput,
+        evicted: &JobOutput,
     ) -> Result<()> {
         let mut manifest = self.manifest.lock();
-        let edit = {
+        let trees = {
             let state = self.state.lock();
             let Some(k) = state.keyspaces.get(&keyspace.id) else {
                 drop(state);
                 self.discard(&outcome.added);
+                self.discard(&evicted.added);
                 return Ok(());
             };
-            k.tree.install(plan, outcome, &mut |meta| self.tables.open(meta))?
+            // That of the historical keyspace first, because readers load its read state last.
+            let historical = keyspace.historical().filter(|_| !evicted.added.is_empty());
+            let mut trees: Vec<_> = historical
+                .map(|historical| {
+                    (historical.id, state.keyspaces[&historical.id].tree.install_evicted(evicted))
+                })
+                .into_iter()
+                .collect();
+            trees.push((keyspace.id, k.tree.install(plan, outcome, &mut |meta| self.tables.open(meta))?));
+            trees
         };
-        let mut edit = DatabaseEdit { trees: vec![(keyspace.id, edit)], ..DatabaseEdit::default() };
+        let (last_time, retention_time) = (self.last_time(), self.retention_time());
+        let mut edit = DatabaseEdit { trees, last_time, retention_time, ..DatabaseEdit::default() };
         self.log_edit(&mut manifest, &mut edit)?;
         self.apply(&edit.trees, &FlushedCounts::default())?;
         if planted(Bug::FreeFileInUse) && !plan.is_move() {

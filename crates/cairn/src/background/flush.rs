@@ -187,21 +187,27 @@ impl DbInner {
         let context = JobContext {
             env: &self.env,
             dir: &self.dir,
-            options: &part.keyspace.options.tree_options(part.keyspace.id, &part.keyspace.name),
+            options: &part.keyspace.tree_options(),
             next_number: &next_number,
             snapshots: &snapshots,
             rate_limiter: &|_| {},
             range_tombstones: &ranges,
             inline_values: false,
             cancelled: &self.status.cancelled,
+            times: part.keyspace.times_of(),
+            late: true,
         };
         let cursors = part.memtables.iter().map(|s| s.memtable.cursor()).collect();
         let memtables = part.memtables.iter().map(|s| &s.memtable);
         let places: Vec<_> = memtables.flat_map(|memtable| memtable.places()).collect();
         let entries = MergeCursor::new(cursors, 0);
+        let kept = part.keyspace.kept_by_flushes();
         let flushed = match places.is_empty() {
-            true => tree::flush(entries, &context, None)?,
-            false => tree::flush(WithReferences::new(entries, places), &context, None)?,
+            true => tree::flush(entries, &context, kept)?,
+            false => {
+                let entries = WithReferences::new(entries, part.keyspace.tail_len, places);
+                tree::flush(entries, &context, kept)?
+            }
         };
         Ok(Written { part, flushed, time: self.env.monotonic().saturating_sub(started) })
     }
@@ -257,6 +263,7 @@ impl DbInner {
                 trees: present.iter().map(tree_edit).collect(),
                 last_seq: self.visible.newest(),
                 last_time: self.last_time(),
+                retention_time: self.retention_time(),
                 min_log: self.min_log(&state, &counts(written)),
                 closed: self.logs.closed.synced(),
                 ..DatabaseEdit::default()

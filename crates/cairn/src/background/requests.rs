@@ -6,6 +6,7 @@ use super::compact::RETRY_PAUSE;
 use crate::state::{DbInner, KeyspaceInner, KeyspaceState, State};
 use crate::sync::Ordering;
 use base::{Error, ErrorKind, Result};
+use history::version_key::prefix_of;
 use std::sync::Arc;
 use tree::PickBlocked;
 
@@ -36,11 +37,12 @@ impl DbInner {
         }
     }
 
-    /// Flushes the memtables of a keyspace and waits. Later writes are not waited for.
+    /// Flushes the memtables of a keyspace, those with its late writes included, and waits. Later writes are not waited for.
     pub(crate) fn flush_keyspace(&self, keyspace: &Arc<KeyspaceInner>) -> Result<()> {
         let _call = self.begin_call()?;
         keyspace.check_open()?;
-        self.flush_keyspaces(std::slice::from_ref(keyspace))
+        let both: Vec<_> = [Some(keyspace), keyspace.historical()].into_iter().flatten().cloned().collect();
+        self.flush_keyspaces(&both)
     }
 
     /// Flushes all keyspaces, with one log switch.
@@ -72,6 +74,8 @@ impl DbInner {
 
     /// Compacts everything in `[from, to)` that is visible now, in this thread. Later writes are not waited for: with concurrent writers
     /// there is always something new.
+    ///
+    /// If the keyspace has history, its older versions are compacted, too, also those that this call drops from the primary tree.
     pub(crate) fn compact_keyspace(
         &self,
         keyspace: &Arc<KeyspaceInner>,
@@ -79,6 +83,12 @@ impl DbInner {
         to: Option<&[u8]>,
     ) -> Result<()> {
         let _call = self.begin_call()?;
+        self.compact_tree(keyspace, from, to)?;
+        let Some(historical) = keyspace.historical() else { return Ok(()) };
+        self.compact_tree(historical, &prefix_of(from), to.map(prefix_of).as_deref())
+    }
+
+    fn compact_tree(&self, keyspace: &Arc<KeyspaceInner>, from: &[u8], to: Option<&[u8]>) -> Result<()> {
         let requested_seq = self.visible.newest();
         self.flush_keyspace(keyspace)?;
         // An explicit compaction retries tables that could not be read before.
@@ -90,10 +100,13 @@ impl DbInner {
             let picked = {
                 let _manifest = self.manifest.lock();
                 let mut state = self.state.lock();
+                let now = self.moment();
                 let oldest = self.oldest_reader(keyspace);
+                let horizon = self.horizon(keyspace, now, oldest);
                 let room = self.free_space_if_low(&state);
                 let Some(k) = state.keyspaces.get_mut(&keyspace.id) else { return keyspace.check_open() };
                 k.tree.set_free_space(room);
+                k.tree.set_horizon(horizon);
                 let picked = k.tree.pick_range(from, to, requested_seq, oldest);
                 if let Ok(Some(_)) = &picked {
                     state.jobs += 1;

@@ -2,11 +2,12 @@
 //! `Database::check`.
 
 use crate::open::{Files, LOCK_FILE_NAME, keyspace_options, no_database};
-use crate::state::{DbInner, Tables};
+use crate::state::{DbInner, KeyspaceInner, KeyspaceState, ReadState, Tables};
 use crate::types::{CheckProgress, CheckReport, Options};
 use crate::wal::{LogRecord, check_dropped, replay};
 use base::{Error, Result};
 use env::{Env, RealEnv};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use tree::{Manifest, Version, manifest_file_name};
@@ -20,7 +21,8 @@ pub fn check(path: impl AsRef<Path>, progress: &mut dyn FnMut(&CheckProgress)) -
 }
 
 /// Checks the database in `path` of an environment: the manifest, every table (all blocks, the order of keys, the filter, the metadata in
-/// the manifest), the order of guards and levels, and the log. Damage does not end the check: the report lists all of it.
+/// the manifest), the order of guards and levels, the log, and that the versions in the two trees of a keyspace with history fit together.
+/// Damage does not end the check: the report lists all of it.
 ///
 /// # Errors
 /// `NotFound` when there is no database; `Locked` when it is open; `Io`.
@@ -53,6 +55,7 @@ pub fn check_in(
     };
     space.add_value_files(&state);
     let versions: Vec<&Version> = state.keyspaces.values().map(|k| &k.version).collect();
+    report.keyspaces = state.keyspaces.values().filter(|k| k.created.history_of.is_none()).count();
     for keyspace in state.keyspaces.values() {
         report.check_invariants(&keyspace.created.name, &keyspace.version);
         if let Err(e) = keyspace_options(dir, keyspace) {
@@ -60,6 +63,13 @@ pub fn check_in(
         }
     }
     report.check_tables(&versions, progress, &|| Ok(()))?;
+    for historical in state.keyspaces.values() {
+        let primary = historical.created.history_of.and_then(|id| state.keyspaces.get(&id));
+        if let Some(primary) = primary {
+            let name = &primary.created.name;
+            report.check_versions(name, &primary.version, &historical.version, &|| Ok(()))?;
+        }
+    }
     report.check_unnamed(&files, &versions);
     match files.needed_logs(dir, &state) {
         Err(e) => report.error("log", &e),
@@ -96,13 +106,25 @@ fn check_batch(mut record: LogRecord<'_>, state: &tree::ManifestState) -> Result
 /// Checks the tables and trees of an open database.
 pub(crate) fn check_open(db: &DbInner, progress: &mut dyn FnMut(&CheckProgress)) -> Result<CheckReport> {
     db.status.check_not_closed()?;
-    let keyspaces = db.keyspaces();
-    let read_states: Vec<_> = keyspaces.iter().map(|k| k.read_state.load_full()).collect();
-    let mut report = CheckReport::default();
-    for (keyspace, read_state) in keyspaces.iter().zip(&read_states) {
+    // Of one moment: versions move between two trees.
+    let read_states: BTreeMap<u64, (Arc<KeyspaceInner>, Arc<ReadState>)> = {
+        let state = db.state.lock();
+        let of = |k: &KeyspaceState| (k.inner.clone(), k.inner.read_state.load_full());
+        state.keyspaces.iter().map(|(id, k)| (*id, of(k))).collect()
+    };
+    let keyspaces = read_states.values().filter(|(keyspace, _)| !keyspace.is_historical()).count();
+    let mut report = CheckReport { keyspaces, ..CheckReport::default() };
+    for (keyspace, read_state) in read_states.values() {
         report.check_invariants(&keyspace.name, &read_state.version);
     }
-    let versions: Vec<&Version> = read_states.iter().map(|v| &*v.version).collect();
-    report.check_tables(&versions, progress, &|| db.status.check_not_closed())?;
+    let versions: Vec<&Version> = read_states.values().map(|(_, state)| &*state.version).collect();
+    let go_on = || db.status.check_not_closed();
+    report.check_tables(&versions, progress, &go_on)?;
+    for (keyspace, read_state) in read_states.values() {
+        let older = keyspace.historical().and_then(|historical| read_states.get(&historical.id));
+        if let Some((_, older)) = older {
+            report.check_versions(&keyspace.name, &read_state.version, &older.version, &go_on)?;
+        }
+    }
     Ok(report)
 }

@@ -3,10 +3,14 @@
 use crate::open::Files;
 use crate::types::{CheckProgress, CheckReport, Problem};
 use base::{Error, ErrorKind, Result};
+use history::BothTrees;
 use std::collections::HashSet;
 use std::sync::Arc;
 use table::TableMeta;
-use tree::{LiveTable, Version};
+use tree::{KeyRange, LiveTable, MergeCursor, ReadCharges, Version};
+
+/// Most versions of a keyspace that are listed one by one.
+const MAX_LISTED: usize = 20;
 
 impl CheckReport {
     pub(crate) fn problem(&mut self, file: &str, offset: Option<u64>, what: String) {
@@ -19,7 +23,6 @@ impl CheckReport {
     }
 
     pub(crate) fn check_invariants(&mut self, keyspace: &str, version: &Version) {
-        self.keyspaces += 1;
         for problem in tree::check_version(version) {
             self.problem("manifest", None, format!("keyspace {keyspace:?}: {problem}"));
         }
@@ -50,6 +53,43 @@ impl CheckReport {
         go_on()
     }
 
+    /// Checks that the versions in the two trees of a keyspace with history fit together, unless a table of them is damaged.
+    pub(crate) fn check_versions(
+        &mut self,
+        keyspace: &str,
+        primary: &Version,
+        historical: &Version,
+        go_on: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
+        if primary.tables().chain(historical.tables()).any(|(_, table)| table.damage.first().is_some()) {
+            self.notes
+                .push(format!("keyspace {keyspace:?}: its versions are not compared, because of damage"));
+            return Ok(());
+        }
+        let (all, charges) = (KeyRange::new(b"", None), ReadCharges::new(0, Arc::default()));
+        let cursor = |version: &Version| MergeCursor::new(version.sources(&charges, &all).collect(), 0);
+        let trees = BothTrees {
+            primary: cursor(primary),
+            historical: cursor(historical),
+            ranges: &primary.range_tombstones,
+            flushed: primary.flushed_seq,
+        };
+        let mut found = Vec::new();
+        match history::check_versions(trees, &mut || go_on(), &mut |what| found.push(what)) {
+            Err(e) if e.kind() == ErrorKind::Closed => return Err(e),
+            Err(e) => self.error("tables", &e),
+            Ok(()) => {}
+        }
+        let more = found.len().saturating_sub(MAX_LISTED);
+        for what in found.into_iter().take(MAX_LISTED) {
+            self.problem("tables", None, format!("keyspace {keyspace:?}, {what}"));
+        }
+        if more > 0 {
+            self.problem("tables", None, format!("keyspace {keyspace:?}: {more} more versions like these"));
+        }
+        Ok(())
+    }
+
     /// Verifies one table and the values outside of the tree that it refers to, and records the findings here and in the table. Fails only when `step`, which gets the number of verified
     /// bytes, fails with `Closed`; `step` is called once more before damage is recorded.
     pub(crate) fn verify_table(
@@ -59,8 +99,8 @@ impl CheckReport {
     ) -> Result<()> {
         let file = table::table_file_name(table.meta.number);
         match table.table.verify(step) {
-            // The file does not record which range tombstones have been applied to it.
-            Ok(found) if found == (TableMeta { cleared_seq: 0, ..table.meta.clone() }) => {
+            // The file does not record which range tombstones have been applied to it, nor the times of versions.
+            Ok(found) if found == (TableMeta { cleared_seq: 0, times: None, ..table.meta.clone() }) => {
                 table.damage.clear();
                 self.entries += found.entries;
                 let mut read = table.meta.file_size;

@@ -72,7 +72,7 @@ impl DbInner {
         let mut report = CheckReport::default();
         let mut rate_limiter = ScrubPacer { db: self, rate, next: Duration::ZERO };
         self.status.check_not_closed()?;
-        report.keyspaces = self.state.lock().keyspaces.len();
+        report.keyspaces = self.keyspaces().len();
         for table in self.tables_in_use() {
             // Skips tables that a compaction has replaced meanwhile: scrubbing does not keep them alive.
             if let Some(table) = table.upgrade() {

@@ -1,6 +1,9 @@
 //! Creates and drops keyspaces. Each is one edit of the manifest; the log needs none, because recovery skips entries of dropped keyspaces.
 
-use crate::state::{DROPPED, DbInner, FLUSHED_ALL, FlushedCounts, KeyspaceInner, KeyspaceState, check_name};
+use crate::state::{
+    DROPPED, DbInner, FLUSHED_ALL, FlushedCounts, KeyspaceInner, KeyspaceState, Role, State, Writer,
+    check_name,
+};
 use crate::sync::Ordering;
 use crate::types::KeyspaceOptions;
 use base::planted::{Bug, planted};
@@ -27,14 +30,22 @@ impl DbInner {
             }
             state.next_keyspace
         };
-        let created = vec![options.created(id, name)];
-        let inner = self.new_keyspace(id, name.to_owned(), options);
-        let mut edit = DatabaseEdit { created, next_keyspace: id + 1, ..Default::default() };
+        let new = |id, options, role| self.new_keyspace(id, name.to_owned(), options, role);
+        let historical =
+            options.has_history().then(|| new(id + 1, options.historical(), Role::Historical(id)));
+        let inner = new(id, options, historical.clone().map_or(Role::Plain, Role::Primary));
+        let all = || [Some(&inner), historical.as_ref()].into_iter().flatten();
+        let next_keyspace = id + all().count() as u64;
+        let created = all().map(|inner| inner.created()).collect();
+        let mut edit = DatabaseEdit { created, next_keyspace, ..Default::default() };
         self.log_edit(&mut manifest, &mut edit)?;
         let mut state = self.state.lock();
-        state.next_keyspace = id + 1;
-        let tree = Tree::new(inner.options.tree_options(id, name), inner.read_state.load().version.clone());
-        state.insert(KeyspaceState::new(inner.clone(), tree));
+        state.next_keyspace = next_keyspace;
+        for inner in all() {
+            let version = inner.read_state.load().version.clone();
+            let tree = Tree::new(inner.tree_options(), version);
+            state.insert(KeyspaceState::new(inner.clone(), tree));
+        }
         drop(state);
         self.renew_manifest(&mut manifest);
         Ok(inner)
@@ -51,38 +62,35 @@ impl DbInner {
         // Before the manifest is locked, because this locks it. The log stays the newest while the writer is held.
         self.establish_log()?;
         let mut manifest = self.manifest.lock();
-        let id = self.state.lock().by_name(name).map(|k| k.inner.id);
-        let id = id.ok_or_else(|| missing(name))?;
+        let inner = self.state.lock().by_name(name).map(|k| k.inner.clone());
+        let inner = inner.ok_or_else(|| missing(name))?;
+        let dropped: Vec<u64> =
+            [Some(&inner), inner.historical()].into_iter().flatten().map(|k| k.id).collect();
         // Older writes to other keyspaces must not be lost if the drop survives.
         self.sync_log(&mut writer)?;
         let min_log = match planted(Bug::DropFreesLogs) {
             true => self.logs.counters.current.load(Ordering::Acquire),
-            false => self.min_log(&self.state.lock(), &FlushedCounts::from([(id, FLUSHED_ALL)])),
+            false => {
+                let flushed = dropped.iter().map(|&id| (id, FLUSHED_ALL)).collect::<FlushedCounts>();
+                self.min_log(&self.state.lock(), &flushed)
+            }
         };
         let mut edit = DatabaseEdit {
-            dropped: vec![id],
+            dropped: dropped.clone(),
             last_seq: self.visible.newest(),
             last_time: self.last_time(),
+            retention_time: self.retention_time(),
             min_log,
             closed: self.logs.closed.synced(),
             ..Default::default()
         };
         self.log_edit(&mut manifest, &mut edit)?;
         let mut state = self.state.lock();
-        if let Some(mut keyspace) = state.remove(id) {
-            self.disk_reserve.note_tables(keyspace.tree.version().bytes(), 0);
-            keyspace.inner.state.store(DROPPED, Ordering::Release);
-            writer.forget(&keyspace.inner.read_state.load().memtable);
-            keyspace.tree.abandon();
-            self.retired
-                .add(keyspace.inner.read_state.load().memtables().filter(|memtable| memtable.capacity() > 0));
-            keyspace.immutable.clear();
-            keyspace.publish(Memtable::empty());
-            // The error may have been this keyspace's. An error of another one reappears when its job is retried.
-            state.compaction_error = None;
-            if state.waiting().next().is_none() {
-                state.flush_error = None;
-            }
+        dropped.iter().for_each(|&id| self.remove_keyspace(&mut state, &mut writer, id));
+        // The error may have been this keyspace's. An error of another one reappears when its job is retried.
+        state.compaction_error = None;
+        if state.waiting().next().is_none() {
+            state.flush_error = None;
         }
         self.signals.progress.notify_all();
         drop(state);
@@ -91,6 +99,19 @@ impl DbInner {
         self.remove_logs(min_log);
         self.collect_obsolete();
         Ok(())
+    }
+
+    /// Removes a keyspace from the state, which the manifest says is dropped.
+    fn remove_keyspace(&self, state: &mut State, writer: &mut Writer, id: u64) {
+        let Some(mut keyspace) = state.remove(id) else { return };
+        self.disk_reserve.note_tables(keyspace.tree.version().bytes(), 0);
+        keyspace.inner.state.store(DROPPED, Ordering::Release);
+        writer.forget(&keyspace.inner.read_state.load().memtable);
+        keyspace.tree.abandon();
+        self.retired
+            .add(keyspace.inner.read_state.load().memtables().filter(|memtable| memtable.capacity() > 0));
+        keyspace.immutable.clear();
+        keyspace.publish(Memtable::empty());
     }
 }
 

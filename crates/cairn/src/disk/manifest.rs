@@ -35,15 +35,15 @@ impl DbInner {
         // Produces the present state from an empty one.
         let edit = {
             let state = self.state.lock();
-            let created = |k: &KeyspaceState| k.inner.options.created(k.inner.id, &k.inner.name);
             let tree = |(id, k): (&u64, &KeyspaceState)| (*id, VersionEdit::snapshot(k.tree.version()));
             DatabaseEdit {
-                created: state.keyspaces.values().map(created).collect(),
+                created: state.keyspaces.values().map(|k| k.inner.created()).collect(),
                 trees: state.keyspaces.iter().map(tree).collect(),
                 next_file: self.next_file.load(Ordering::Relaxed),
                 next_keyspace: state.next_keyspace,
                 last_seq: self.visible.newest(),
                 last_time: self.last_time(),
+                retention_time: self.retention_time(),
                 min_log: self.min_log(&state, &FlushedCounts::default()),
                 newest_log: self.logs.begun.established(),
                 closed: self.logs.closed.synced(),
@@ -58,6 +58,8 @@ impl DbInner {
                 self.counters.manifest_bytes.fetch_add(new.bytes(), Ordering::Relaxed);
                 *manifest = new;
                 let _ = self.env.remove(&self.dir.join(tree::manifest_file_name(old)));
+                // Before the next edit: were the new one lost later, the old one must not come back and be taken for the newest.
+                self.stop_if_sync_failed(&self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed()));
             }
             Err(ManifestError::Rejected(_)) => {}
             // It is undetermined which manifest a crash would leave: no edit may be written to either.

@@ -186,12 +186,13 @@ impl Recovery {
         let number = self.next_file.fetch_add(1, Ordering::Relaxed);
         let tree = |(id, k): (&u64, &Replayed)| (*id, VersionEdit::snapshot(k.tree.version()));
         let mut edit = DatabaseEdit {
-            created: keyspaces.iter().map(|(id, k)| k.options.created(*id, &k.name)).collect(),
+            created: keyspaces.iter().map(|(id, k)| k.options.created(*id, &k.name, k.history_of)).collect(),
             trees: keyspaces.iter().map(tree).collect(),
             next_file: self.next_file.load(Ordering::Relaxed),
             next_keyspace: self.state.next_keyspace,
             last_seq: end.seq,
             last_time: end.time,
+            retention_time: self.state.retention_time,
             min_log: self.next_log(),
             value_files: self.space.segments.value_files(),
             ..DatabaseEdit::default()
@@ -242,32 +243,54 @@ impl Recovery {
 
     fn open_trees(&mut self) -> Result<Keyspaces> {
         let mut keyspaces = BTreeMap::new();
+        let mut historical = BTreeMap::new();
+        for (id, found) in &self.state.keyspaces {
+            historical.extend(found.created.history_of.map(|primary| (primary, *id)));
+        }
         for (id, found) in std::mem::take(&mut self.state.keyspaces) {
             let options = keyspace_options(&self.dir, &found)?;
             let version = Arc::new(found.version);
             let replayed = Replayed {
-                tree: Tree::new(options.tree_options(id, &found.created.name), version.clone()),
+                tree: Tree::new(
+                    options.tree_options(id, &found.created.name, found.created.history_of),
+                    version.clone(),
+                ),
                 found: version,
                 options,
                 name: found.created.name,
+                history_of: found.created.history_of,
+                historical: historical.get(&id).copied(),
                 memtable: Memtable::empty(),
                 full: Vec::new(),
                 recovered: Recovered::default(),
             };
             keyspaces.insert(id, replayed);
         }
+        check_pairs(&self.dir, &keyspaces)?;
         Ok(keyspaces)
     }
 }
 
+/// Checks that each keyspace with history has a historical one, and each of those a keyspace with history.
+fn check_pairs(dir: &Path, keyspaces: &Keyspaces) -> Result<()> {
+    for (id, k) in keyspaces {
+        let is_paired = match k.history_of {
+            None => k.options.has_history() == k.historical.is_some(),
+            Some(primary) => {
+                let primary = keyspaces.get(&primary);
+                primary.is_some_and(|k| k.historical == Some(*id) && k.history_of.is_none())
+            }
+        };
+        if !is_paired {
+            let what = format!("keyspace {id}, {:?}: what belongs to its history is not there", k.name);
+            return Err(Error::corruption(&dir.join("manifest"), 0, what));
+        }
+    }
+    Ok(())
+}
+
 /// The options of a keyspace, from its state in the manifest.
 pub(crate) fn keyspace_options(dir: &Path, found: &tree::KeyspaceState) -> Result<KeyspaceOptions> {
-    if found.created.history_of.is_some() {
-        let name = &found.created.name;
-        let message =
-            format!("{}, keyspace {name:?}: it has history, which this Cairn cannot open yet", dir.display());
-        return Err(Error::new(ErrorKind::Unsupported, message));
-    }
     let mut options = KeyspaceOptions::default();
     for (name, value) in &found.created.options {
         options.set_kept(name, value).map_err(|e| {
@@ -280,22 +303,4 @@ pub(crate) fn keyspace_options(dir: &Path, found: &tree::KeyspaceState) -> Resul
         return Err(Error::corruption(&dir.join("manifest"), 0, what));
     }
     Ok(options)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_keyspace_with_history_is_refused_by_name() {
-        let plain = KeyspaceOptions::default().created(7, "users");
-        let of = |history_of| {
-            let created = tree::KeyspaceCreated { history_of, ..plain.clone() };
-            let version = tree::Version::empty(created.levels);
-            keyspace_options(Path::new("/db"), &tree::KeyspaceState { created, version })
-        };
-        assert!(of(None).is_ok());
-        let error = of(Some(3)).unwrap_err();
-        assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("users"), "{error}");
-    }
 }

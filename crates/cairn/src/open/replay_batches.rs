@@ -30,14 +30,22 @@ impl Recovery {
             if seq <= keyspace.tree.version().flushed_seq {
                 continue;
             }
-            let need = entry.cost(0);
+            let tail = match (keyspace.historical, entry.time.or(head.time)) {
+                (None, _) => &[][..],
+                (Some(_), Some(time)) => &history::primary_suffix(time)[..],
+                (Some(_), None) => {
+                    let what = "a batch without a time writes to a keyspace with history";
+                    return Err(Error::corruption(record.path, record.offset, what));
+                }
+            };
+            let need = entry.cost(tail.len());
             if !keyspace.memtable.reserve(need) {
                 self.make_room(keyspace, need, held, spill)?;
                 if !keyspace.memtable.reserve(need) {
                     return Err(malformed());
                 }
             }
-            entry.insert(&keyspace.memtable, seq, &[]);
+            entry.insert(&keyspace.memtable, seq, tail);
             held.set(held.get() + need as u64);
             if held.get() > self.options.memory_budget / 2 && spill == Spill::Tables {
                 // All memtables together exceed their budget: all are flushed, and the count restarts.
@@ -74,7 +82,9 @@ impl Recovery {
     /// Writes a keyspace's memtable to a table, unless the memtable has to stay in memory. No manifest names the table yet.
     pub(crate) fn flush(&self, keyspace: &mut Replayed, spill: Spill) -> Result<()> {
         let memtable = std::mem::replace(&mut keyspace.memtable, Memtable::empty());
-        let Some(newest) = memtable.max_seq() else { return Ok(()) };
+        if memtable.is_empty() {
+            return Ok(());
+        }
         if spill == Spill::Nowhere {
             keyspace.full.push(memtable);
             return Ok(());
@@ -92,13 +102,10 @@ impl Recovery {
             range_tombstones: &ranges,
             inline_values: false,
             cancelled: &std::sync::atomic::AtomicBool::new(false),
+            times: keyspace.times_of(),
+            late: true,
         };
-        let flushed = tree::flush(memtable.cursor(), &context, None)?;
-        let edit = keyspace.tree.install_flush(&flushed, newest);
-        let open = &mut |meta: &table::TableMeta| self.space.open(meta);
-        keyspace.tree.apply(&edit, open)?;
-        edit.added.iter().for_each(|_| keyspace.recovered.add());
-        keyspace.recovered.merge(&mut keyspace.tree, &context, open)?;
+        keyspace.flush(&memtable, &context, &mut |meta| self.space.open(meta))?;
         self.remove_merged();
         Ok(())
     }

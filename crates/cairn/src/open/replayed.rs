@@ -10,7 +10,7 @@ use base::{ErrorKind, RangeSet, Result};
 use memtable::Memtable;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tree::{JobContext, LiveTable, Tree, VersionEdit};
+use tree::{JobContext, JobOutput, Kept, LiveTable, TimesOf, Tree, VersionEdit};
 
 /// Number of tables that are merged into one.
 const MERGED: usize = 16;
@@ -22,6 +22,10 @@ pub(crate) struct Replayed {
     pub tree: Tree,
     pub options: KeyspaceOptions,
     pub name: String,
+    /// The number of the keyspace whose older versions this one has, if it is a historical one.
+    pub history_of: Option<u64>,
+    /// The number of the keyspace that has the older versions, if this one has history.
+    pub historical: Option<u64>,
     pub memtable: Arc<Memtable>,
     /// Full memtables that could not be written to tables, oldest first.
     pub full: Vec<Arc<Memtable>>,
@@ -48,55 +52,84 @@ pub(crate) enum Spill {
     Nowhere,
 }
 
-/// For each table that this opening wrote, oldest first, how often it was merged. They are the newest of their tree's level 0.
+/// The tables that this opening wrote, oldest first, which are in level 0.
 #[derive(Default)]
 pub(crate) struct Recovered {
-    merges: Vec<u32>,
+    /// The number of each table, and how often it was merged.
+    tables: Vec<(u64, u32)>,
     /// Merging has failed and is not tried again: perhaps the disk has space for the tables only.
     failed: bool,
 }
 
 impl Recovered {
-    /// Records a table written from a memtable.
-    pub(crate) fn add(&mut self) {
-        self.merges.push(0);
+    /// Records tables written from a memtable.
+    fn add(&mut self, written: &JobOutput) {
+        self.tables.extend(written.added.iter().map(|meta| (meta.number, 0)));
     }
 
     /// The tables to merge next.
     fn due(&self, tree: &Tree) -> Option<Vec<Arc<LiveTable>>> {
-        let (_, last) = self.merges.split_at_checked(self.merges.len().checked_sub(MERGED)?)?;
-        let due = !self.failed && last.iter().all(|merges| merges == &last[0]);
-        due.then(|| tree.version().level0[..MERGED].to_vec())
+        let (_, last) = self.tables.split_at_checked(self.tables.len().checked_sub(MERGED)?)?;
+        let due = !self.failed && last.iter().all(|(_, merges)| *merges == last[0].1);
+        let is_last = |table: &&Arc<LiveTable>| last.iter().any(|(number, _)| *number == table.meta.number);
+        due.then(|| tree.version().level0.iter().filter(is_last).cloned().collect())
+    }
+}
+
+impl Replayed {
+    /// What flushes and merges of tables that they wrote keep: see [`KeyspaceInner::kept_by_flushes`](crate::state::KeyspaceInner).
+    fn kept(&self) -> Kept {
+        if self.historical.is_some() { Kept::All } else { Kept::Seen }
+    }
+
+    /// What tells the times of entries in tables, if those are older versions.
+    pub(crate) fn times_of(&self) -> Option<TimesOf> {
+        if self.history_of.is_some() { Some(history::times_of) } else { None }
+    }
+
+    /// Writes a memtable to a table, and merges the tables that are then due.
+    pub(crate) fn flush(
+        &mut self,
+        memtable: &Arc<Memtable>,
+        context: &JobContext<'_>,
+        open: &mut dyn FnMut(&table::TableMeta) -> Result<Arc<LiveTable>>,
+    ) -> Result<()> {
+        let Some(newest) = memtable.max_seq() else { return Ok(()) };
+        let flushed = tree::flush(memtable.cursor(), context, self.kept())?;
+        let edit = self.tree.install_flush(&flushed, newest);
+        self.tree.apply(&edit, open)?;
+        self.recovered.add(&flushed);
+        self.merge(context, open)
     }
 
     /// Merges the tables that are due. Returns only the error of a sync, after which nothing may be written; after any other the tables
     /// stay as they are.
-    pub(crate) fn merge(
+    fn merge(
         &mut self,
-        tree: &mut Tree,
         context: &JobContext<'_>,
         open: &mut dyn FnMut(&table::TableMeta) -> Result<Arc<LiveTable>>,
     ) -> Result<()> {
-        while let Some(tables) = self.due(tree) {
+        while let Some(tables) = self.recovered.due(&self.tree) {
             // Range tombstones are kept: their effect does not change.
             let context = JobContext { range_tombstones: &RangeSet::default(), ..*context };
-            let merged = match tree::merge_flushed(&tables, &context, None) {
+            let merged = match tree::merge_flushed(&tables, &context, self.kept()) {
                 Err(e) if e.kind() == ErrorKind::ReadOnly => return Err(e),
                 Err(_) => {
-                    self.failed = true;
+                    self.recovered.failed = true;
                     return Ok(());
                 }
                 Ok(merged) => merged,
             };
             let edit = VersionEdit {
-                added: merged.added.into_iter().map(|meta| (0, meta)).collect(),
+                added: merged.added.iter().map(|meta| (0, meta.clone())).collect(),
                 removed: tables.iter().map(|t| (0, t.meta.number)).collect(),
                 sketches: merged.sketches,
                 ..VersionEdit::default()
             };
-            tree.apply(&edit, open)?;
-            let merges = self.merges.split_off(self.merges.len() - MERGED);
-            self.merges.extend(edit.added.iter().map(|_| merges[0] + 1));
+            self.tree.apply(&edit, open)?;
+            let Recovered { tables, .. } = &mut self.recovered;
+            let merges = tables.split_off(tables.len() - MERGED);
+            tables.extend(merged.added.iter().map(|meta| (meta.number, merges[0].1 + 1)));
         }
         Ok(())
     }

@@ -3,9 +3,12 @@
 use super::recovery::Recovery;
 use super::replayed::Keyspaces;
 use crate::parts::{ActiveCalls, Counters, RateLimiter, Scrub, Snapshots, VisibleSeq};
-use crate::state::{DbInner, ImmutableMemtable, KeyspaceState, Signals, State, Status, Writer, new_commit};
+use crate::state::{
+    DbInner, ImmutableMemtable, KeyspaceState, Role, Signals, State, Status, Writer, new_commit,
+};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::wal::{ClosedLogs, Log, LogEnd, Logs, log_file_name};
+use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq};
 use env::ForkGuard;
 use memtable::Memtable;
@@ -47,6 +50,10 @@ impl Recovery {
             Err(e) => return Err(e),
         };
         self.remove(&leftovers);
+        if refusal.is_none() {
+            // Before the next edit: were the new manifest lost later, an old one must not come back and be taken for the newest.
+            self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
+        }
         let db = self.build(keyspaces, end, manifest, log, logs);
         if let Some(refusal) = refusal {
             db.refuse(refusal);
@@ -135,10 +142,12 @@ impl Recovery {
         let db = Arc::new(DbInner {
             tables: self.space,
             snapshots: Snapshots::default(),
+            moments: Default::default(),
             retired: Default::default(),
             visible: VisibleSeq::new(end.seq),
             commit: new_commit(Writer::new(log, end.seq + 1)),
             last_time: AtomicU64::new(end.time.micros()),
+            retention_time: AtomicU64::new(self.state.retention_time.micros()),
             logs,
             manifest: Mutex::new(manifest),
             disk_reserve: self.disk_reserve,
@@ -169,9 +178,21 @@ impl Recovery {
 impl DbInner {
     fn adopt(&self, keyspaces: Keyspaces) {
         let mut state = self.state.lock();
-        for (id, k) in keyspaces {
+        // A primary keyspace refers to its historical one.
+        let (historical, others): (Vec<_>, Vec<_>) =
+            keyspaces.into_iter().partition(|(_, k)| k.history_of.is_some());
+        for (id, k) in historical.into_iter().chain(others) {
             self.disk_reserve.note_tables(0, k.tree.version().bytes());
-            let inner = self.new_keyspace(id, k.name, k.options);
+            let role = match (k.history_of, k.historical.and_then(|id| state.keyspaces.get(&id))) {
+                (Some(primary), _) => Role::Historical(primary),
+                (None, Some(historical)) => Role::Primary(historical.inner.clone()),
+                (None, None) => Role::Plain,
+            };
+            let inner = self.new_keyspace(id, k.name, k.options, role);
+            // The times of its versions are not known, but not later than this.
+            if !planted(Bug::ForgetNewestTime) {
+                inner.newest_time.store(self.last_time().micros(), Ordering::Relaxed);
+            }
             let mut keyspace = KeyspaceState::new(inner, k.tree);
             // In most cases there are none: all that was replayed is in tables.
             let memtables = k.full.into_iter().chain([k.memtable]).filter(|m| !m.is_empty());

@@ -9,23 +9,25 @@ use std::collections::{HashMap, HashSet};
 /// that are written to the table: it takes very many logs with few entries each.
 const MAX_LOGS: usize = 4096;
 
-/// A cursor over memtables whose large values are replaced by references. Reads forward only.
+/// A cursor over memtables whose large values are replaced by references; what is behind a value stays there. Reads forward only.
 pub(crate) struct WithReferences<C> {
     cursor: C,
+    /// Bytes behind each value.
+    tail_len: usize,
     places: HashMap<Seq, LogPlace>,
-    /// The encoded reference of the current entry; empty if it has its value.
+    /// The encoded reference of the current entry, and what is behind the value; empty if it has its value.
     reference: Vec<u8>,
 }
 
 impl<C: Cursor> WithReferences<C> {
-    /// `cursor` is over memtables whose large values are at `places`.
-    pub(crate) fn new(cursor: C, places: Vec<LogPlace>) -> Self {
+    /// `cursor` is over memtables whose large values are at `places`, and have `tail_len` bytes behind them that are not in the log.
+    pub(crate) fn new(cursor: C, tail_len: usize, places: Vec<LogPlace>) -> Self {
         let mut logs = HashSet::new();
         let mut is_near =
             |place: &LogPlace| logs.contains(&place.log) || logs.len() < MAX_LOGS && logs.insert(place.log);
         let places =
             places.into_iter().filter(|place| is_near(place)).map(|place| (place.seq, place)).collect();
-        WithReferences { cursor, places, reference: Vec::new() }
+        WithReferences { cursor, tail_len, places, reference: Vec::new() }
     }
 
     fn moved(&mut self) {
@@ -34,9 +36,11 @@ impl<C: Cursor> WithReferences<C> {
             return;
         }
         if let Some(&LogPlace { log, offset, .. }) = self.places.get(&self.cursor.trailer().seq()) {
-            let value = self.cursor.value();
+            let stored = self.cursor.value();
+            let (value, tail) = stored.split_at(stored.len() - self.tail_len);
             let len = value.len() as u32;
             Reference { segment: log, offset, len, checksum: checksum_of(value) }.encode(&mut self.reference);
+            self.reference.extend_from_slice(tail);
         }
     }
 }

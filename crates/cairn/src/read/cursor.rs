@@ -29,12 +29,14 @@ struct Saved {
 impl Saved {
     const MAX_COPIED: usize = 1 << 10;
 
-    fn set(&mut self, merge: &MergeCursor<Source>) {
-        let value = merge.value();
+    /// `tail_len`: bytes behind the value that are not part of it.
+    fn set(&mut self, merge: &MergeCursor<Source>, tail_len: usize) {
+        let stored = merge.value();
         let trailer = merge.trailer();
         (self.is_reference, self.seq, self.source) = (trailer.is_reference(), trailer.seq(), merge.current());
+        let value = &stored[..stored.len() - tail_len];
         self.copy.clear();
-        self.shared = (value.len() > Self::MAX_COPIED).then(|| merge.value_slice());
+        self.shared = (value.len() > Self::MAX_COPIED).then(|| shared_value(merge, tail_len));
         if self.shared.is_none() {
             self.copy.extend_from_slice(value);
         }
@@ -46,6 +48,15 @@ impl Saved {
 
     fn slice(&self) -> Slice {
         self.shared.clone().unwrap_or_else(|| Slice::copy_from(&self.copy))
+    }
+}
+
+/// The value on which the merge stands, without the `tail_len` bytes behind it.
+fn shared_value(merge: &MergeCursor<Source>, tail_len: usize) -> Slice {
+    let stored = merge.value_slice();
+    match tail_len {
+        0 => stored,
+        _ => stored.slice_of(&stored[..stored.len() - tail_len]),
     }
 }
 
@@ -414,6 +425,7 @@ impl Cursor {
                     continue;
                 }
                 if !trailer.is_delete() {
+                    self.keyspace.check_tail(self.merge.value())?;
                     self.fetched = match trailer.is_reference() && self.shows_values {
                         true => Some(self.fetch(false)?),
                         false => None,
@@ -470,7 +482,7 @@ impl Cursor {
                     }
                     continue;
                 }
-                found = self.save();
+                found = self.save()?;
                 if !found {
                     self.charge_skip();
                     match self.leave_out(true)? {
@@ -517,14 +529,15 @@ impl Cursor {
 
     /// Saves the entry at the merge's position unless it is a tombstone; returns whether it did.
     #[inline]
-    fn save(&mut self) -> bool {
+    fn save(&mut self) -> Result<bool> {
         if self.merge.trailer().is_delete() {
-            return false;
+            return Ok(false);
         }
+        self.keyspace.check_tail(self.merge.value())?;
         self.key.clear();
         self.key.extend_from_slice(self.merge.key());
-        self.saved.set(&self.merge);
-        true
+        self.saved.set(&self.merge, self.keyspace.tail_len);
+        Ok(true)
     }
 
     /// Whether the cursor is on an entry.
@@ -553,7 +566,11 @@ impl Cursor {
     #[inline]
     pub fn value(&self) -> &[u8] {
         match self.place {
-            Place::Forward => self.fetched.as_deref().unwrap_or_else(|| self.merge.value()),
+            Place::Forward => self.fetched.as_deref().unwrap_or_else(|| {
+                let stored = self.merge.value();
+                // Long enough: the cursor has checked that on its arrival.
+                &stored[..stored.len() - self.keyspace.tail_len]
+            }),
             Place::Backward => self.saved.value(),
             Place::Invalid => panic!("the cursor is not valid"),
         }
@@ -566,7 +583,9 @@ impl Cursor {
     /// When the cursor is not valid.
     pub fn value_slice(&self) -> Slice {
         match self.place {
-            Place::Forward => self.fetched.clone().unwrap_or_else(|| self.merge.value_slice()),
+            Place::Forward => {
+                self.fetched.clone().unwrap_or_else(|| shared_value(&self.merge, self.keyspace.tail_len))
+            }
             Place::Backward => self.saved.slice(),
             Place::Invalid => panic!("the cursor is not valid"),
         }

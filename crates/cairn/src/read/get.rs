@@ -57,7 +57,7 @@ impl KeyspaceInner {
     /// The value of `key` as of `seq`, in `read_state`.
     pub(crate) fn get_in(&self, read_state: &ReadState, key: &[u8], seq: Seq) -> Result<Option<Slice>> {
         let deleted = read_state.deleted_before(key, seq);
-        if let Some(value) = read_state.get_recent(key, seq, deleted) {
+        if let Some(value) = read_state.get_recent(key, seq, deleted, self.tail_len) {
             return Ok(value);
         }
         self.value_of(read_state.version.get_above(key, hash(key), seq, deleted)?, deleted)
@@ -70,10 +70,23 @@ impl KeyspaceInner {
         shown.map(|(trailer, value)| self.resolve(trailer, value)).transpose()
     }
 
+    /// The newest entry of `key` as of `seq`, in `read_state`: with what is stored, and also if it is a delete.
+    pub(crate) fn newest_in(
+        &self,
+        read_state: &ReadState,
+        key: &[u8],
+        seq: Seq,
+    ) -> Result<Option<(Trailer, Slice)>> {
+        match read_state.memtables().find_map(|memtable| memtable.get(key, seq)) {
+            Some((trailer, stored)) => Ok(Some((trailer, Slice::copy_from(stored)))),
+            None => read_state.version.get_above(key, hash(key), seq, 0),
+        }
+    }
+
     /// Whether `key` has a value as of `seq`, in `read_state`.
     pub(crate) fn contains_in(&self, read_state: &ReadState, key: &[u8], seq: Seq) -> Result<bool> {
         let deleted = read_state.deleted_before(key, seq);
-        if let Some(value) = read_state.get_recent(key, seq, deleted) {
+        if let Some(value) = read_state.get_recent(key, seq, deleted, self.tail_len) {
             return Ok(value.is_some());
         }
         let found = read_state.version.get_above(key, hash(key), seq, deleted)?;
@@ -125,7 +138,7 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
     fn look_for(&mut self, place: usize, last: bool) -> Result<Option<Slice>> {
         let key = self.keys[place].as_ref();
         let deleted = self.read_state.deleted_before(key, self.seq);
-        if let Some(value) = self.read_state.get_recent(key, self.seq, deleted) {
+        if let Some(value) = self.read_state.get_recent(key, self.seq, deleted, self.keyspace.tail_len) {
             return Ok(value);
         }
         let at = PendingLookup::default();
@@ -183,7 +196,7 @@ fn look(
         return Ok(Poll::Ready(None));
     };
     if !trailer.is_reference() {
-        return Ok(Poll::Ready(Some(value)));
+        return keyspace.resolve(trailer, value).map(|value| Poll::Ready(Some(value)));
     }
     let reference = keyspace.segments.decode(&value)?;
     let value = keyspace.segments.try_read(&reference);

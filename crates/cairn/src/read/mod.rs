@@ -1,4 +1,4 @@
-//! Reads: point reads, batched reads, and cursors with what they skip and charge.
+//! Reads: point reads, batched reads, and cursors with what they skip and charge; versions by time.
 //!
 //! Imports `types`, `parts` and `state`. Of the database a read sees a `Reader`: it looks at the status and the visible sequence number,
 //! and notes charges and dead ranges. Absent: `DbInner`, writes, flushes, compactions, and waiting for any of them.
@@ -11,7 +11,10 @@ mod range_del;
 mod read_cost;
 mod read_view;
 mod values_ahead;
+mod versions;
 
 pub use cursor::Cursor;
 pub use range::{Keys, Range};
 pub(crate) use read_view::{HeldSeq, ReadView};
+pub(crate) use versions::{AsOf, VersionQuery};
+pub use versions::{Version, VersionCursor, Versions};

@@ -178,7 +178,13 @@ impl Salvage<'_> {
                 }
                 keyspace.old_from_logs = true;
             }
-            let need = entry.cost(0);
+            let tail = match (keyspace.has_times(), entry.time.or(batch.head.time)) {
+                (false, _) => &[][..],
+                (true, Some(time)) => &history::primary_suffix(time)[..],
+                // No Cairn writes such a batch.
+                (true, None) => continue,
+            };
+            let need = entry.cost(tail.len());
             if !keyspace.memtables.last().is_some_and(|memtable| memtable.reserve(need)) {
                 // The first memtable is small: there may be very many keyspaces with few entries in the log.
                 let larger = keyspace.memtables.last().map_or(0, |memtable| 16 * memtable.capacity());
@@ -187,7 +193,7 @@ impl Salvage<'_> {
                 keyspace.memtables.push(memtable);
             }
             if let Some(memtable) = keyspace.memtables.last() {
-                entry.insert(memtable, seq, &[]);
+                entry.insert(memtable, seq, tail);
             }
         }
         true

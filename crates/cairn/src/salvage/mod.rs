@@ -7,7 +7,7 @@
 //! 2. Each table is read from front to back, skipping everything that is damaged (`table::SalvageCursor`).
 //! 3. `logs`: ordinary replay if it succeeds; otherwise every intact batch counts, before and after damage.
 //! 4. Everything is merged by key, and the newest version of each key goes into the new database, unless it is a tombstone or is hidden by
-//!    a range tombstone of the manifest or the logs.
+//!    a range tombstone of the manifest or the logs. Of keyspaces with history all versions go there, with their times.
 //!
 //! Cost: the tables are read twice, once to survey them and once to merge; the two results are compared, so that a disk that fails in
 //! between is a loss in the report. Memory: the contents of the logs, and for each table a block and 64 KiB.
@@ -17,10 +17,12 @@
 use crate::api::Database;
 use crate::open::{Files, LOCK_FILE_NAME, no_database};
 use crate::types::{Durability, Options};
-use base::{Cursor as _, Error, ErrorKind, MAX_SEQ, RangeSet, Result};
+use base::{Cursor as _, Error, ErrorKind, MAX_SEQ, RangeSet, Result, Time};
 use env::{Env, RealEnv};
+use history::{Shown, VersionWalk};
 use memtable::MemtableCursor;
 use sources::{KeyspaceSource, Salvage, TableSource};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use table::SalvageCursor;
@@ -79,8 +81,22 @@ pub fn salvage_in(
     salvage.read_logs()?;
     salvage.judge_logs();
     let db = Database::open_in(env.clone(), to, options.create_if_missing(true))?;
-    for source in std::mem::take(&mut salvage.keyspaces).into_values() {
-        salvage.write(&db, &source, &mut values)?;
+    let (historical, sources): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut salvage.keyspaces)
+        .into_iter()
+        .partition(|(_, source)| source.history_of.is_some());
+    let mut historical: BTreeMap<_, _> =
+        historical.into_values().filter_map(|source| Some((source.history_of?, source))).collect();
+    for (id, source) in &sources {
+        match source.has_times() {
+            true => {
+                let older = historical.remove(id).unwrap_or_default();
+                salvage.write_versions(&db, source, &older, &mut values)?;
+            }
+            false => salvage.write(&db, source, &mut values)?,
+        }
+    }
+    for source in historical.into_values() {
+        salvage.note(format!("keyspace {:?} is gone, and its older versions with it", source.name));
     }
     values.report(&mut salvage);
     db.flush()?;
@@ -126,17 +142,8 @@ impl Salvage<'_> {
     fn write(&mut self, db: &Database, source: &KeyspaceSource, values: &mut Values) -> Result<()> {
         let keyspace = db.create_keyspace(&source.name, source.options.clone())?;
         let mut written = SalvagedKeyspace { name: source.name.clone(), ..SalvagedKeyspace::default() };
-        let mut runs = Vec::new();
-        for table in &source.tables {
-            match SalvageCursor::open(self.env, self.dir, table.number) {
-                Ok(cursor) => runs.push(Run::Table(cursor)),
-                Err(e) => self.report.losses.push(unlike_before(source, table, &e.to_string())),
-            }
-        }
-        runs.extend(source.memtables.iter().map(|memtable| Run::Log(memtable.cursor())));
-        let recent: Vec<_> = source.memtables.iter().filter_map(|memtable| memtable.ranges()).collect();
-        let ranges = RangeSet::union(recent.iter().map(|set| &**set).chain([&source.ranges]));
-        let mut merge = MergeCursor::new(runs, 0);
+        let ranges = ranges_of(source);
+        let mut merge = self.runs(source);
         let mut last: Option<Vec<u8>> = None;
         merge.seek_to_first()?;
         while merge.valid() {
@@ -160,6 +167,79 @@ impl Salvage<'_> {
             }
             merge.next()?;
         }
+        self.compare_reads(source, &merge);
+        self.report.keyspaces.push(written);
+        Ok(())
+    }
+
+    /// Writes one keyspace with history: all versions, with their times.
+    fn write_versions(
+        &mut self,
+        db: &Database,
+        source: &KeyspaceSource,
+        older: &KeyspaceSource,
+        values: &mut Values,
+    ) -> Result<()> {
+        let keyspace = db.create_keyspace(&source.name, source.options.clone())?;
+        let mut written = SalvagedKeyspace { name: source.name.clone(), ..SalvagedKeyspace::default() };
+        let (newest, older_runs, ranges) = (self.runs(source), self.runs(older), ranges_of(source));
+        let all = Shown::Window(Time::MIN, Time::MAX);
+        let mut walk = VersionWalk::new(newest, older_runs, ranges, MAX_SEQ, all, (b"", None));
+        let mut key = Vec::new();
+        let mut walked = walk.seek_to_first();
+        while let (Ok(()), Some(version)) = (&walked, walk.version()) {
+            key.clear();
+            walk.put_key(&mut key)?;
+            let mut batch = db.batch();
+            batch.take_any_time();
+            if version.is_delete {
+                batch.delete_at(&keyspace, &key, version.time);
+            } else {
+                let referred = match version.trailer.is_reference() {
+                    true => values.read(&source.name, &key, &version.value),
+                    false => Some(version.value.clone()),
+                };
+                match referred {
+                    Some(value) => {
+                        batch.put_at(&keyspace, &key, &value, version.time);
+                        written.entries += 1;
+                        written.bytes += (key.len() + value.len()) as u64;
+                    }
+                    // No older version takes the place of a lost value.
+                    None => batch.delete_at(&keyspace, &key, version.time),
+                }
+            }
+            db.write(batch, Durability::Buffered)?;
+            walked = walk.next();
+        }
+        let is_whole = walked.is_ok();
+        if let Err(e) = walked {
+            // Nothing behind the entry can be told to be a version.
+            let loss = Loss { keyspace: Some(source.name.clone()), ..Loss::of("tables", &e) };
+            self.report.losses.push(Loss { from: Some(key), ..loss });
+        }
+        for (source, merge) in [source, older].into_iter().zip(walk.cursors()).filter(|_| is_whole) {
+            self.compare_reads(source, merge);
+        }
+        self.report.keyspaces.push(written);
+        Ok(())
+    }
+
+    /// The sorted runs of a keyspace, merged. A table that can no longer be opened is a loss.
+    fn runs(&mut self, source: &KeyspaceSource) -> MergeCursor<Run> {
+        let mut runs = Vec::new();
+        for table in &source.tables {
+            match SalvageCursor::open(self.env, self.dir, table.number) {
+                Ok(cursor) => runs.push(Run::Table(cursor)),
+                Err(e) => self.report.losses.push(unlike_before(source, table, &e.to_string())),
+            }
+        }
+        runs.extend(source.memtables.iter().map(|memtable| Run::Log(memtable.cursor())));
+        MergeCursor::new(runs, 0)
+    }
+
+    /// Compares what was read of tables with the survey.
+    fn compare_reads(&mut self, source: &KeyspaceSource, merge: &MergeCursor<Run>) {
         for run in merge.children() {
             let Run::Table(cursor) = run else { continue };
             let table = source.tables.iter().find(|table| table.number == cursor.number());
@@ -167,9 +247,13 @@ impl Salvage<'_> {
                 self.report.losses.push(unlike_before(source, table, "it gave other entries"));
             }
         }
-        self.report.keyspaces.push(written);
-        Ok(())
     }
+}
+
+/// The range tombstones of a keyspace: those of the manifest and of the logs.
+fn ranges_of(source: &KeyspaceSource) -> RangeSet {
+    let recent: Vec<_> = source.memtables.iter().filter_map(|memtable| memtable.ranges()).collect();
+    RangeSet::union(recent.iter().map(|set| &**set).chain([&source.ranges]))
 }
 
 /// The loss when a table read differently than in the survey: the disk does not return the same data twice.

@@ -3,7 +3,7 @@
 use super::report::{Loss, SalvageReport, SalvagedFile};
 use crate::open::Files;
 use crate::state::Tables;
-use crate::types::{KeyspaceOptions, Options, Problem};
+use crate::types::{KeyspaceOptions, Options, Problem, Retention};
 use base::{Error, ErrorKind, RangeSet, Result, Seq};
 use env::Env;
 use memtable::Memtable;
@@ -18,6 +18,8 @@ use tree::{KeyspaceCreated, Manifest, SalvagedManifest, manifest_file_name};
 pub(super) struct KeyspaceSource {
     pub name: String,
     pub options: KeyspaceOptions,
+    /// The number of the keyspace whose older versions it has, if it is a historical one.
+    pub history_of: Option<u64>,
     /// Its tables that can be read, at least in part.
     pub tables: Vec<TableSource>,
     /// Its entries in the logs.
@@ -30,6 +32,21 @@ pub(super) struct KeyspaceSource {
     pub wounded: bool,
     /// Whether the logs supplied entries that tables also had, or had in newer versions.
     pub old_from_logs: bool,
+}
+
+impl KeyspaceSource {
+    /// Whether values have their times behind them.
+    pub fn has_times(&self) -> bool {
+        self.options.has_history() && self.history_of.is_none()
+    }
+}
+
+/// What is known of a keyspace.
+#[derive(Default)]
+struct Known {
+    name: String,
+    options: KeyspaceOptions,
+    history_of: Option<u64>,
 }
 
 /// A table that can be read at least in part, with the result of its survey.
@@ -164,11 +181,22 @@ impl<'a> Salvage<'a> {
     /// keyspaces had the same name (one was dropped, and the edit that says so is lost), the newest keeps it, and the others get new
     /// names.
     fn name_keyspaces(&mut self, created: Vec<KeyspaceCreated>, surveys: &[Result<Survey>]) {
-        let mut known = BTreeMap::new();
+        let mut known: BTreeMap<u64, Known> = BTreeMap::new();
         if self.state.is_none() {
             let owners = surveys.iter().filter_map(|survey| survey.as_ref().ok()?.owner.as_ref());
             for owner in owners.filter(|owner| !self.remains.dropped.contains(&owner.number)) {
-                known.insert(owner.number, (owner.name.to_string(), KeyspaceOptions::default()));
+                let mut options = KeyspaceOptions::default();
+                if owner.has_history {
+                    options.history = Retention::All;
+                }
+                let (name, history_of) = (owner.name.to_string(), owner.history_of);
+                if let Some(primary) = history_of.filter(|primary| !self.remains.dropped.contains(primary)) {
+                    // It may have no table of its own.
+                    let options = KeyspaceOptions::default().history(Retention::All);
+                    let of = Known { name: name.clone(), options, history_of: None };
+                    known.entry(primary).or_insert(of);
+                }
+                known.insert(owner.number, Known { name, options, history_of });
             }
         }
         for created in created {
@@ -178,28 +206,33 @@ impl<'a> Salvage<'a> {
                     self.note(format!("keyspace {:?}: {e}; it has the default now", created.name));
                 }
             }
-            known.insert(created.id, (created.name, options));
+            let (name, history_of) = (created.name, created.history_of);
+            known.insert(created.id, Known { name, options, history_of });
         }
         let mut older = Vec::new();
-        for (id, (name, options)) in known.into_iter().rev() {
-            match self.is_taken(&name) {
-                true => older.push((id, name, options)),
-                false => self.add(id, name, options),
+        for (id, known) in known.into_iter().rev() {
+            match known.history_of.is_none() && self.is_taken(&known.name) {
+                true => older.push((id, known)),
+                false => self.add(id, known),
             }
         }
-        for (id, name, options) in older {
+        for (id, known) in older {
             let free = self.free_name(format!("keyspace-{id}"));
-            self.note(format!("keyspace {id} had the name {name:?} of a newer one: it is {free:?} now"));
-            self.add(id, free, options);
+            self.note(format!(
+                "keyspace {id} had the name {:?} of a newer one: it is {free:?} now",
+                known.name
+            ));
+            self.add(id, Known { name: free, ..known });
         }
     }
 
-    fn add(&mut self, id: u64, name: String, options: KeyspaceOptions) {
-        self.keyspaces.insert(id, KeyspaceSource { name, options, ..KeyspaceSource::default() });
+    fn add(&mut self, id: u64, known: Known) {
+        let Known { name, options, history_of } = known;
+        self.keyspaces.insert(id, KeyspaceSource { name, options, history_of, ..KeyspaceSource::default() });
     }
 
     fn is_taken(&self, name: &str) -> bool {
-        self.keyspaces.values().any(|k| k.name == name)
+        self.keyspaces.values().any(|k| k.history_of.is_none() && k.name == name)
     }
 
     /// `wanted`, or a similar name that no keyspace has.
@@ -218,7 +251,7 @@ impl<'a> Salvage<'a> {
         if !self.keyspaces.contains_key(&id) {
             let name = self.free_name(format!("keyspace-{id}"));
             self.note(format!("the name of keyspace {id} is not known: it is {name:?} now"));
-            self.add(id, name, KeyspaceOptions::default());
+            self.add(id, Known { name, ..Known::default() });
         }
         self.keyspaces.entry(id).or_default()
     }
@@ -353,7 +386,7 @@ impl<'a> Salvage<'a> {
         let Some(owner) = &survey.owner else {
             let id = UNKNOWN - number;
             let name = self.free_name(format!("unknown-{number:06}"));
-            self.add(id, name.clone(), KeyspaceOptions::default());
+            self.add(id, Known { name: name.clone(), ..Known::default() });
             let what = format!("nothing says which keyspace it belongs to: its entries are in {name:?} now");
             let loss = Loss::new(table_file_name(number), what);
             self.report.losses.push(Loss { keyspace: Some(name), ..loss });

@@ -1,17 +1,17 @@
 //! [`DbInner`], the shared state of an open database. The rooms above define its methods, each those of its task.
 
 use super::db_state::State;
-use super::keyspace_inner::{KeyspaceInner, OPEN};
+use super::keyspace_inner::{KeyspaceInner, OPEN, Role};
 use super::read_state::ReadState;
 use super::status::{Signals, Status};
 use super::tables::Tables;
 use super::writer::Commit;
 use crate::parts::{
-    ActiveCall, ActiveCalls, Counters, DeadRanges, DiskReserve, KeyspaceCounters, RateLimiter,
+    ActiveCall, ActiveCalls, Counters, DeadRanges, DiskReserve, KeyspaceCounters, Moments, RateLimiter,
     RetiredMemtables, Scrub, Snapshots, VisibleSeq,
 };
 use crate::sync::{ArcSwap, AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering};
-use crate::types::{IoStats, KeyspaceOptions, Options};
+use crate::types::{IoStats, KeyspaceOptions, Limits, Options};
 use crate::wal::Logs;
 use base::{Error, ErrorKind, Result, Seq, Time};
 use env::{Env, FileLock, ForkGuard};
@@ -34,6 +34,8 @@ pub(crate) struct DbInner {
     pub origin: ForkGuard,
     pub tables: Tables,
     pub snapshots: Snapshots,
+    /// When readers began.
+    pub moments: Moments,
     /// Memtables that cursors still hold although they were flushed or their keyspace dropped.
     pub retired: RetiredMemtables,
     /// The newest visible sequence number.
@@ -41,6 +43,8 @@ pub(crate) struct DbInner {
     pub commit: Commit,
     /// The latest time of a version in use, in microseconds. A holder of the writer advances it.
     pub last_time: AtomicU64,
+    /// Retention has removed versions as of times up to this one, in microseconds.
+    pub retention_time: AtomicU64,
     pub logs: Arc<Logs>,
     pub manifest: Mutex<Manifest>,
     pub disk_reserve: DiskReserve,
@@ -81,6 +85,57 @@ impl DbInner {
     /// The latest time of a version in use.
     pub(crate) fn last_time(&self) -> Time {
         Time::from_micros(self.last_time.load(Ordering::Acquire))
+    }
+
+    /// The present time, not before that of any version.
+    pub(crate) fn now(&self) -> Time {
+        self.env.wall_clock().max(self.last_time())
+    }
+
+    /// See the field.
+    pub(crate) fn retention_time(&self) -> Time {
+        Time::from_micros(self.retention_time.load(Ordering::Acquire))
+    }
+
+    /// A time before the present one, for retention. By the clock alone: a caller's time after it makes no version expire.
+    pub(crate) fn moment(&self) -> Time {
+        Time::from_micros(self.env.wall_clock().micros().saturating_sub(1))
+    }
+
+    /// Notes that versions of a keyspace are removed as of a [`DbInner::moment`], before they are. Then all that is written from now on is
+    /// later, also if the clock is set back, and writes whose times lie before what was kept are told from others.
+    pub(crate) fn note_retention(&self, keyspace: &KeyspaceInner, moment: Time) {
+        if keyspace.options.history.age().is_some() {
+            self.retention_time.fetch_max(moment.micros(), Ordering::AcqRel);
+            self.last_time.fetch_max(moment.micros(), Ordering::AcqRel);
+        }
+    }
+
+    /// Notes the newest visible number for [`Moments`].
+    pub(crate) fn note_moment(&self) {
+        // The time first: readers at a later number began after it.
+        let now = self.env.wall_clock();
+        self.moments.note(self.visible.newest(), now);
+    }
+
+    /// The time up to which versions of a historical keyspace must have ended to have expired, if time alone makes versions expire: for the
+    /// moment at which its oldest reader began. `now` was read before the readers were listed.
+    pub(crate) fn horizon(&self, keyspace: &KeyspaceInner, now: Time, oldest: Option<Seq>) -> Option<Time> {
+        let horizon = self.horizon_at(keyspace, now, oldest)?;
+        self.note_retention(keyspace, now);
+        Some(horizon)
+    }
+
+    /// The same, for statistics: nothing is removed because of it.
+    pub(crate) fn horizon_at(
+        &self,
+        keyspace: &KeyspaceInner,
+        now: Time,
+        oldest: Option<Seq>,
+    ) -> Option<Time> {
+        let age = keyspace.options.history.only_age().filter(|_| keyspace.is_historical())?;
+        let moment = oldest.map_or(now, |seq| self.moments.before(seq).min(now));
+        Some(moment.saturating_sub(age))
     }
 
     pub(crate) fn new_number(&self) -> u64 {
@@ -138,16 +193,38 @@ impl DbInner {
         moved.map_err(|e| self.stop(&e))
     }
 
-    /// The present keyspaces.
-    pub(crate) fn keyspaces(&self) -> Vec<Arc<KeyspaceInner>> {
+    /// The present keyspaces, also those that applications do not see.
+    pub(crate) fn all_keyspaces(&self) -> Vec<Arc<KeyspaceInner>> {
         self.state.lock().keyspaces.values().map(|k| k.inner.clone()).collect()
     }
 
-    pub(crate) fn new_keyspace(&self, id: u64, name: String, options: KeyspaceOptions) -> Arc<KeyspaceInner> {
+    /// The present keyspaces that applications see.
+    pub(crate) fn keyspaces(&self) -> Vec<Arc<KeyspaceInner>> {
+        let mut keyspaces = self.all_keyspaces();
+        keyspaces.retain(|keyspace| !keyspace.is_historical());
+        keyspaces
+    }
+
+    pub(crate) fn new_keyspace(
+        &self,
+        id: u64,
+        name: String,
+        options: KeyspaceOptions,
+        role: Role,
+    ) -> Arc<KeyspaceInner> {
         let read_state = ReadState {
             memtable: Memtable::empty(),
             immutable: Vec::new(),
-            version: Arc::new(tree::Version::empty(options.levels)),
+            version: Arc::new(match role {
+                Role::Historical(_) => tree::Version::empty_unordered(options.levels),
+                Role::Plain | Role::Primary(_) => tree::Version::empty(options.levels),
+            }),
+        };
+        let (tail_len, limits, readers) = match &role {
+            Role::Primary(historical) => {
+                (history::PRIMARY_SUFFIX, Limits::HISTORY, historical.readers.clone())
+            }
+            Role::Plain | Role::Historical(_) => (0, Limits::PLAIN, Arc::default()),
         };
         let counters = KeyspaceCounters {
             compactions: Mutex::new(vec![IoStats::default(); options.levels + 1]),
@@ -155,13 +232,17 @@ impl DbInner {
         };
         Arc::new(KeyspaceInner {
             id,
+            role,
+            tail_len,
+            limits,
+            newest_time: AtomicU64::new(0),
             database: self.identity,
             name,
             memtable_bytes: self.options.memtable_bytes(&options),
             read_state: ArcSwap::from_pointee(read_state),
             segments: self.tables.segments.clone(),
             generation: Default::default(),
-            readers: Default::default(),
+            readers,
             charges: tree::ReadCharges::new(options.seek_cost, self.signals.trees_due.clone()),
             state: AtomicU8::new(OPEN),
             last_used: AtomicUsize::new(0),

@@ -8,7 +8,7 @@
 use super::keyspace_inner::KeyspaceInner;
 use super::read_state::ReadState;
 use crate::sync::{AtomicU64, Ordering};
-use base::{Error, Seq};
+use base::{Error, Seq, Time};
 use memtable::Memtable;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -119,6 +119,8 @@ pub(crate) struct PickContext {
     pub idle: bool,
     /// Free bytes on the disk, when it is nearly full.
     pub free_space: Option<u64>,
+    /// The present time.
+    pub now: Time,
 }
 
 /// What may have kept keyspaces from being due, beside cursors: the union over all that were found not due.
@@ -130,6 +132,8 @@ struct NotDueContext {
     not_idle: bool,
     /// Some keyspace was looked at while the disk was nearly full.
     low_space: bool,
+    /// The time at which versions of some keyspace expire.
+    expires: Option<Time>,
 }
 
 impl State {
@@ -154,7 +158,9 @@ impl State {
 
     pub(crate) fn insert(&mut self, keyspace: KeyspaceState) {
         let id = keyspace.inner.id;
-        self.names.insert(keyspace.inner.name.clone(), id);
+        if !keyspace.inner.is_historical() {
+            self.names.insert(keyspace.inner.name.clone(), id);
+        }
         if !keyspace.immutable.is_empty() {
             self.waiting_bytes.fetch_add(bytes_of(&keyspace.immutable), Ordering::Relaxed);
             self.waiting.insert(id);
@@ -166,7 +172,9 @@ impl State {
 
     pub(crate) fn remove(&mut self, id: u64) -> Option<KeyspaceState> {
         let keyspace = self.keyspaces.remove(&id)?;
-        self.names.remove(&keyspace.inner.name);
+        if !keyspace.inner.is_historical() {
+            self.names.remove(&keyspace.inner.name);
+        }
         self.waiting_bytes.fetch_sub(bytes_of(&keyspace.immutable), Ordering::Relaxed);
         self.dirty.remove(&id);
         self.waiting.remove(&id);
@@ -272,16 +280,17 @@ impl State {
     }
 
     /// Marks keyspaces as possibly due that may be due in the context `now` without a change of their own: all if snapshots, writes or disk
-    /// space kept some from being due and no longer do, or if the disk is full, when other plans are due; otherwise those whose cursors did.
+    /// space kept some from being due and no longer do, versions expire, or if the disk is full, when other plans are due; otherwise those whose cursors did.
     /// Returns whether there are any.
     pub(crate) fn recheck(
         &mut self,
         now: &PickContext,
         oldest_reader: impl Fn(&KeyspaceInner) -> Option<Seq>,
     ) -> bool {
-        let NotDueContext { oldest, not_idle, low_space } = self.not_due_context;
+        let NotDueContext { oldest, not_idle, low_space, expires } = self.not_due_context;
         let released = oldest.is_some_and(|seq| now.oldest.is_none_or(|now| now > seq));
-        if released || (now.idle && not_idle) || low_space || now.free_space.is_some() {
+        let expired = expires.is_some_and(|time| now.now >= time);
+        if released || expired || (now.idle && not_idle) || low_space || now.free_space.is_some() {
             self.note_all();
             return true;
         }
@@ -299,12 +308,19 @@ impl State {
     }
 
     /// Marks a keyspace as not due until something changes. `cursor`: the sequence number of the oldest cursor, if that is older than
-    /// every snapshot.
-    pub(crate) fn not_due(&mut self, id: u64, context: &PickContext, cursor: Option<Seq>) {
+    /// every snapshot. `expires`: the time at which versions expire.
+    pub(crate) fn not_due(
+        &mut self,
+        id: u64,
+        context: &PickContext,
+        cursor: Option<Seq>,
+        expires: Option<Time>,
+    ) {
         let all = &mut self.not_due_context;
         all.oldest = all.oldest.into_iter().chain(context.oldest).min();
         all.not_idle |= !context.idle;
         all.low_space |= context.free_space.is_some();
+        all.expires = all.expires.into_iter().chain(expires).min();
         self.held.extend(cursor.map(|seq| (id, seq)));
         if let Some(k) = self.keyspaces.get_mut(&id)
             && let Some(debt) = k.due.take()
@@ -378,10 +394,10 @@ mod tests {
     #[test]
     fn a_full_disk_and_its_end_make_keyspaces_due_that_were_not() {
         let mut state = State::new(1, Arc::default());
-        let with = |free_space| PickContext { oldest: None, idle: true, free_space };
+        let with = |free_space| PickContext { oldest: None, idle: true, free_space, now: Time::MIN };
         assert!(!state.recheck(&with(None), |_| None));
         assert!(state.recheck(&with(Some(1 << 20)), |_| None), "other plans are due now");
-        state.not_due(1, &with(Some(1 << 20)), None);
+        state.not_due(1, &with(Some(1 << 20)), None, None);
         assert!(state.recheck(&with(None), |_| None), "plans that did not fit may fit");
         assert!(!state.recheck(&with(None), |_| None));
     }

@@ -2,17 +2,33 @@
 
 use super::read_state::ReadState;
 use crate::parts::{DeadRanges, FlushGeneration, HeldSeqs, KeyspaceCounters};
-use crate::sync::{ArcSwap, AtomicU8, AtomicUsize, Ordering};
-use crate::types::KeyspaceOptions;
+use crate::sync::{ArcSwap, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use crate::types::{KeyspaceOptions, Limits};
 use base::limits::MAX_KEYSPACE_NAME_LEN;
-use base::{Error, ErrorKind, Result, Slice, Trailer};
+use base::{Error, ErrorKind, Result, Slice, Time, Trailer};
 use std::sync::Arc;
-use tree::ReadCharges;
+use tree::{Kept, ReadCharges, TimesOf};
 use values::Segments;
+
+/// What a keyspace has to do with history.
+pub(crate) enum Role {
+    /// It has none.
+    Plain,
+    /// It has the newest versions, and this one the older ones.
+    Primary(Arc<KeyspaceInner>),
+    /// It has the older versions of the keyspace with this number. Applications do not see it.
+    Historical(u64),
+}
 
 /// The state of a keyspace that its handles, batches and cursors share.
 pub(crate) struct KeyspaceInner {
     pub id: u64,
+    pub role: Role,
+    /// Bytes behind each value, and in each tombstone: the time of the version, if the keyspace is primary.
+    pub tail_len: usize,
+    pub limits: Limits,
+    /// No version of the keyspace has a later time, in microseconds. A holder of the writer advances it.
+    pub newest_time: AtomicU64,
     /// The identity of its database, which `check_of` compares.
     pub database: u64,
     pub name: String,
@@ -23,8 +39,8 @@ pub(crate) struct KeyspaceInner {
     pub segments: Arc<Segments>,
     /// Number of times that a flush has removed memtables from the read state.
     pub generation: FlushGeneration,
-    /// The sequence numbers that open cursors hold.
-    pub readers: HeldSeqs,
+    /// The sequence numbers that open cursors hold. A historical keyspace shares those of its primary one.
+    pub readers: Arc<HeldSeqs>,
     /// Read costs that are charged to tables and guards.
     pub charges: Arc<ReadCharges>,
     /// One of [`OPEN`], [`DROPPED`], [`CLOSED`].
@@ -69,17 +85,119 @@ impl KeyspaceInner {
         Error::new(ErrorKind::Closed, format!("keyspace {:?} {how}", self.name))
     }
 
-    /// The value of an entry of a table: `value`, or what it refers to.
-    #[inline]
-    pub(crate) fn resolve(&self, trailer: Trailer, value: Slice) -> Result<Slice> {
-        match trailer.is_reference() {
-            true => self.segments.read_waiting(&self.segments.decode(&value)?, false),
-            false => Ok(value),
+    /// The keyspace with the older versions, if this one has history.
+    pub(crate) fn historical(&self) -> Option<&Arc<KeyspaceInner>> {
+        match &self.role {
+            Role::Primary(historical) => Some(historical),
+            Role::Plain | Role::Historical(_) => None,
         }
+    }
+
+    /// The keyspace with the older versions.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if this one has no history.
+    pub(crate) fn check_history(&self) -> Result<&Arc<KeyspaceInner>> {
+        self.historical().ok_or_else(|| {
+            Error::invalid(format!("keyspace {:?} has no history: its option history is none", self.name))
+        })
+    }
+
+    /// What flushes keep. Where there is history they keep all, and compactions evict: so the historical tree gets fewer and larger tables.
+    pub(crate) fn kept_by_flushes(&self) -> Kept {
+        match self.historical() {
+            Some(_) => Kept::All,
+            None => Kept::Seen,
+        }
+    }
+
+    /// What tells the times of entries in tables, if those are older versions.
+    pub(crate) fn times_of(&self) -> Option<TimesOf> {
+        self.is_historical().then_some(history::times_of)
+    }
+
+    /// Whether applications do not see the keyspace.
+    pub(crate) fn is_historical(&self) -> bool {
+        matches!(self.role, Role::Historical(_))
+    }
+
+    /// The number of the keyspace whose older versions this one has, if it is a historical one.
+    fn history_of(&self) -> Option<u64> {
+        match self.role {
+            Role::Historical(primary) => Some(primary),
+            Role::Plain | Role::Primary(_) => None,
+        }
+    }
+
+    /// What the manifest keeps of how it was created.
+    pub(crate) fn created(&self) -> tree::KeyspaceCreated {
+        self.options.created(self.id, &self.name, self.history_of())
+    }
+
+    /// The options of its tree.
+    pub(crate) fn tree_options(&self) -> tree::TreeOptions {
+        self.options.tree_options(self.id, &self.name, self.history_of())
+    }
+
+    /// The value of an entry of a table: `stored`, or what it refers to, without the time.
+    #[inline]
+    pub(crate) fn resolve(&self, trailer: Trailer, stored: Slice) -> Result<Slice> {
+        match trailer.is_reference() {
+            true => self.segments.read_waiting(&self.segments.decode(&stored)?, false),
+            false if self.tail_len == 0 => Ok(stored),
+            false => self.cut(stored),
+        }
+    }
+
+    /// A value of a table of a primary keyspace without its time.
+    pub(crate) fn cut(&self, stored: Slice) -> Result<Slice> {
+        self.check_tail(&stored)?;
+        Ok(stored.slice_of(&stored[..stored.len() - self.tail_len]))
+    }
+
+    /// Checks that a stored value is long enough to have its time.
+    #[inline]
+    pub(crate) fn check_tail(&self, stored: &[u8]) -> Result<()> {
+        match stored.len() >= self.tail_len {
+            true => Ok(()),
+            false => Err(self.no_time()),
+        }
+    }
+
+    #[cold]
+    pub(crate) fn no_time(&self) -> Error {
+        Error::new(ErrorKind::Corruption, format!("keyspace {:?}: an entry has no time", self.name))
+    }
+
+    /// What is behind a value that was written at `time`: as many bytes of it as the keyspace has behind values.
+    #[inline]
+    pub(crate) fn tail(&self, time: Option<Time>) -> Tail {
+        let mut bytes = [0; history::PRIMARY_SUFFIX];
+        if self.tail_len > 0 {
+            bytes = history::primary_suffix(
+                time.expect("a batch with an entry of a primary keyspace has a time"),
+            );
+        }
+        Tail { bytes, len: self.tail_len }
     }
 
     pub(crate) fn is_dropped(&self) -> bool {
         self.state.load(Ordering::Acquire) == DROPPED
+    }
+}
+
+/// The bytes behind a value.
+#[derive(Clone, Copy)]
+pub(crate) struct Tail {
+    bytes: [u8; history::PRIMARY_SUFFIX],
+    len: usize,
+}
+
+impl std::ops::Deref for Tail {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
     }
 }
 

@@ -40,11 +40,17 @@ impl ReadState {
     }
 
     /// The result of looking `key` up in the memtables, where `deleted` is the newest range tombstone over it: its value, or that it has
-    /// none. `None` when no memtable has an entry for the key.
+    /// none. `None` when no memtable has an entry for the key. `tail_len`: bytes behind each value that are not part of it.
     #[inline]
-    pub(crate) fn get_recent(&self, key: &[u8], seq: Seq, deleted: Seq) -> Option<Option<Slice>> {
-        let (trailer, value) = self.memtables().find_map(|memtable| memtable.get(key, seq))?;
-        Some(shows(trailer, deleted).then(|| Slice::copy_from(value)))
+    pub(crate) fn get_recent(
+        &self,
+        key: &[u8],
+        seq: Seq,
+        deleted: Seq,
+        tail_len: usize,
+    ) -> Option<Option<Slice>> {
+        let (trailer, stored) = self.memtables().find_map(|memtable| memtable.get(key, seq))?;
+        Some(shows(trailer, deleted).then(|| Slice::copy_from(&stored[..stored.len() - tail_len])))
     }
 }
 

@@ -1,11 +1,13 @@
 //! Batches: several writes that are applied atomically. A [`Batch`] is encoded as the log stores it; the room `write` commits it.
 
 use super::keyspace_inner::KeyspaceInner;
-use crate::types::check_lengths;
-use crate::wal::{Entries, Entry, MAX_ENTRY_OVERHEAD, put_entry};
+use crate::wal::{Entries, Entry, MAX_ENTRY_OVERHEAD};
 use base::limits::MAX_BATCH_LEN;
-use base::{EntryKind, Error, ErrorKind, Seq};
+use base::{EntryKind, Error, ErrorKind, Result, Seq, Time};
 use std::sync::Arc;
+
+/// What a late write takes beside twice its key and its value: the end and the time of the version key, and what is behind the value.
+const LATE_OVERHEAD: usize = 24;
 
 /// From this length on a batch grows by a fourth instead of doubling.
 const GROWS_BY_A_FOURTH: usize = 16 << 20;
@@ -13,7 +15,8 @@ const GROWS_BY_A_FOURTH: usize = 16 << 20;
 /// Writes to any number of keyspaces that [`Database::write`](crate::Database::write) applies atomically: after a crash all of them are
 /// present or none, and every reader sees all of them or none.
 ///
-/// A later write to a key replaces an earlier one in the same batch. A batch holds up to 1 GiB. A key or value over its limit makes
+/// A later write to a key replaces an earlier one in the same batch, unless these are versions of it with times of their own
+/// ([`Batch::put_at`]). A batch holds up to 1 GiB. A key or value over its limit makes
 /// [`Database::write`](crate::Database::write) fail.
 #[derive(Default)]
 pub struct Batch {
@@ -22,16 +25,41 @@ pub struct Batch {
     pub(crate) count: u64,
     /// Bytes of all keys and values.
     pub(crate) user_bytes: u64,
+    /// Bytes that `entries` may have in addition when the writes with times of their own become entries of historical keyspaces.
+    pub(crate) routed_bytes: usize,
     /// Whether the batch contains a put.
     pub(crate) has_puts: bool,
     /// Whether the batch contains a value that stays in the log.
     pub(crate) has_large: bool,
     /// Whether the batch contains a range tombstone.
     pub(crate) has_ranges: bool,
+    /// Whether the batch writes to a keyspace with history.
+    pub(crate) has_history: bool,
+    /// Whether an entry of a keyspace with history gets the time of the batch.
+    pub(crate) takes_time: bool,
+    /// Whether any time is taken as it is, because the versions were in a database before.
+    pub(crate) takes_any_time: bool,
+    /// Whether writes that lie before what retention keeps are left out, instead of refusing the batch.
+    pub(crate) skips_expired: bool,
+    /// The earliest and the latest of the times that the caller gave to entries.
+    pub(crate) earliest: Option<Time>,
+    pub(crate) latest: Option<Time>,
+    /// The time that the writer gives to a batch with `has_history`.
+    pub(crate) time: Option<Time>,
     /// The keyspaces that are written to.
     pub(crate) keyspaces: Vec<Written>,
     /// The first error; [`Database::write`](crate::Database::write) returns it.
     pub(crate) error: Option<Error>,
+}
+
+/// Checks that an entry may have a time of its own.
+#[inline]
+pub(crate) fn check_time(keyspace: &KeyspaceInner, time: Option<Time>) -> Result<()> {
+    match time {
+        None => Ok(()),
+        Some(Time::MAX) => Err(Error::invalid("a version cannot have the latest time of all")),
+        Some(_) => keyspace.check_history().map(|_| ()),
+    }
 }
 
 /// What a batch writes to a keyspace.
@@ -43,15 +71,23 @@ pub(crate) struct Written {
 }
 
 impl Batch {
-    pub(crate) fn push(&mut self, keyspace: &Arc<KeyspaceInner>, kind: EntryKind, key: &[u8], value: &[u8]) {
+    pub(crate) fn push(
+        &mut self,
+        keyspace: &Arc<KeyspaceInner>,
+        kind: EntryKind,
+        key: &[u8],
+        value: &[u8],
+        time: Option<Time>,
+    ) {
         if self.error.is_some() {
             return;
         }
-        if let Err(e) = check_lengths(key, value) {
+        if let Err(e) = keyspace.limits.check(key, value).and_then(|()| check_time(keyspace, time)) {
             self.error = Some(e);
             return;
         }
-        if self.entries.len() + key.len() + value.len() + 64 > MAX_BATCH_LEN {
+        let routed_bytes = self.routed_bytes + time.map_or(0, |_| key.len() + LATE_OVERHEAD);
+        if self.entries.len() + key.len() + value.len() + routed_bytes + 64 > MAX_BATCH_LEN {
             self.error = Some(Error::invalid(format!("a batch may have {MAX_BATCH_LEN} bytes")));
             return;
         }
@@ -59,7 +95,8 @@ impl Batch {
         if self.entries.capacity() - self.entries.len() < wanted && !self.grow(wanted) {
             return;
         }
-        let cost = Entry { kind, keyspace: keyspace.id, key, value }.cost(0);
+        let entry = Entry { kind, keyspace: keyspace.id, time, key, value };
+        let cost = entry.cost(keyspace.tail_len);
         let place = self.keyspaces.iter().position(|written| Arc::ptr_eq(&written.keyspace, keyspace));
         let place = place.unwrap_or_else(|| {
             self.keyspaces.push(Written { keyspace: keyspace.clone(), need: 0, has_puts: false });
@@ -67,11 +104,18 @@ impl Batch {
         });
         self.keyspaces[place].need += cost;
         self.keyspaces[place].has_puts |= kind == EntryKind::Put;
-        put_entry(&mut self.entries, kind, keyspace.id, key, value);
+        entry.put(&mut self.entries);
+        self.routed_bytes = routed_bytes;
         self.count += 1;
         self.has_puts |= kind == EntryKind::Put;
         self.has_ranges |= kind == EntryKind::DeleteRange;
         self.has_large |= kind == EntryKind::Put && keyspace.options.is_large(key.len(), value.len());
+        if keyspace.tail_len > 0 {
+            self.has_history = true;
+            self.takes_time |= time.is_none();
+            self.latest = self.latest.max(time);
+            self.earliest = self.earliest.into_iter().chain(time).min();
+        }
         self.user_bytes += (key.len() + value.len()) as u64;
     }
 
@@ -115,10 +159,44 @@ impl Batch {
         }
     }
 
+    /// The position in `keyspaces` of that of one of its entries.
+    pub(crate) fn place_of(&self, entry: &Entry<'_>) -> usize {
+        let place = self.keyspaces.iter().position(|written| written.keyspace.id == entry.keyspace);
+        place.expect("push noted the keyspace")
+    }
+
     /// The keyspace of one of its entries.
     pub(crate) fn keyspace_of(&self, entry: &Entry<'_>) -> &Arc<KeyspaceInner> {
-        let found = self.keyspaces.iter().find(|written| written.keyspace.id == entry.keyspace);
-        &found.expect("push noted the keyspace").keyspace
+        &self.keyspaces[self.place_of(entry)].keyspace
+    }
+
+    /// The sequence numbers that it takes: one also if all its writes were left out.
+    pub(crate) fn numbers(&self) -> u64 {
+        self.count.max(1)
+    }
+
+    /// Whether a time of an entry may lie before what retention keeps.
+    pub(crate) fn has_expired(&self, now: Time) -> bool {
+        if self.takes_any_time {
+            return false;
+        }
+        let ages = self.keyspaces.iter().filter_map(|written| written.keyspace.options.history.age());
+        let horizon = ages.min().map(|age| now.saturating_sub(age));
+        self.earliest.zip(horizon).is_some_and(|(earliest, horizon)| earliest < horizon)
+    }
+
+    /// Leaves writes out whose times lie before what the retention of their keyspaces keeps, instead of refusing the batch with `Expired`.
+    pub fn skip_expired(&mut self) {
+        self.skips_expired = true;
+    }
+
+    /// Takes writes with any time: also those before what the retention of their keyspaces keeps, and those more than a day after the clock.
+    ///
+    /// This is for a history that is copied into a new keyspace. Elsewhere a write from before what is kept may become the newest version of a
+    /// key although a later version, or a delete, existed and has expired. Versions that a retention by age or number does not keep go with the
+    /// next compactions. After a time in the future, writes without a time of their own get later ones.
+    pub fn take_any_time(&mut self) {
+        self.takes_any_time = true;
     }
 
     /// Number of writes in the batch.
@@ -136,7 +214,7 @@ impl Batch {
         self.entries.len()
     }
 
-    /// Empties the batch; its memory is kept.
+    /// Makes it a new batch, as [`Database::batch`](crate::Database::batch) does; its memory is kept.
     pub fn clear(&mut self) {
         let Batch { mut entries, mut keyspaces, .. } = std::mem::take(self);
         entries.clear();

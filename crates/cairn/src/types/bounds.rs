@@ -4,21 +4,37 @@ use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::{Error, Result, compare_keys};
 use std::ops::{Bound, RangeBounds};
 
-/// Checks the limits of a key and a value.
-pub(crate) fn check_lengths(key: &[u8], value: &[u8]) -> Result<()> {
-    if key.len() > MAX_KEY_LEN {
-        return Err(Error::invalid(format!(
-            "a key may have {MAX_KEY_LEN} bytes; this one has {}",
-            key.len()
-        )));
+/// The greatest lengths of keys and values, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    key: usize,
+    value: usize,
+}
+
+impl Limits {
+    /// Without history.
+    pub(crate) const PLAIN: Limits = Limits { key: MAX_KEY_LEN, value: MAX_VALUE_LEN };
+    /// With history: version keys, and values with what is stored behind them, have the limits of others.
+    pub(crate) const HISTORY: Limits =
+        Limits { key: history::version_key::MAX_KEY_LEN, value: MAX_VALUE_LEN - history::MAX_SUFFIX };
+
+    /// Checks the limits of a key and a value.
+    #[inline]
+    pub(crate) fn check(self, key: &[u8], value: &[u8]) -> Result<()> {
+        match key.len() <= self.key && value.len() <= self.value {
+            true => Ok(()),
+            false => Err(self.exceeded(key, value)),
+        }
     }
-    if value.len() > MAX_VALUE_LEN {
-        return Err(Error::invalid(format!(
-            "a value may have {MAX_VALUE_LEN} bytes; this one has {}",
-            value.len()
-        )));
+
+    #[cold]
+    fn exceeded(self, key: &[u8], value: &[u8]) -> Error {
+        let (what, most, len) = match key.len() > self.key {
+            true => ("key", self.key, key.len()),
+            false => ("value", self.value, value.len()),
+        };
+        Error::invalid(format!("a {what} may have {most} bytes; this one has {len}"))
     }
-    Ok(())
 }
 
 /// A range of keys: from an inclusive start to an exclusive end.
@@ -51,6 +67,17 @@ impl Bounds {
         Bounds { from, to }
     }
 
+    /// That of one key.
+    pub(crate) fn of_key(key: &[u8]) -> Bounds {
+        Bounds { from: key.to_vec(), to: Some(successor(key)) }
+    }
+
+    /// The only key in the range, if there is only one.
+    pub(crate) fn only_key(&self) -> Option<&[u8]> {
+        let end = self.to.as_deref()?.split_last()?;
+        (end == (&0, &self.from[..])).then_some(&self.from[..])
+    }
+
     pub(crate) fn prefix(prefix: &[u8]) -> Bounds {
         // The end is the prefix with its last byte that can be counted up counted up, and nothing behind it.
         let to = prefix.iter().rposition(|&byte| byte < 0xff).map(|last| {
@@ -65,7 +92,7 @@ impl Bounds {
     pub(crate) fn of_deleted<K: AsRef<[u8]>, R: RangeBounds<K>>(range: &R) -> Result<Option<Bounds>> {
         for bound in [range.start_bound(), range.end_bound()] {
             if let Bound::Included(key) | Bound::Excluded(key) = bound {
-                check_lengths(key.as_ref(), &[])?;
+                Limits::PLAIN.check(key.as_ref(), &[])?;
             }
         }
         let mut bounds = Bounds::new(range);

@@ -7,7 +7,8 @@ mod options;
 mod stats;
 mod stats_text;
 
-pub(crate) use bounds::{Bounds, check_lengths, successor};
+pub(crate) use bounds::{Bounds, Limits, successor};
+pub use history::Retention;
 pub use options::{
     Compression, Durability, GuardPolicy, KeyspaceOptions, OptionSpec, Options, PlacementPolicy, Preset,
 };

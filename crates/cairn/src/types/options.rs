@@ -4,6 +4,7 @@
 //! from these tables, so an option is added in one place.
 
 use base::{Error, Result};
+use history::Retention;
 
 pub use table::Compression;
 
@@ -33,11 +34,15 @@ pub enum Preset {
     /// Large values in the log and the other records in a leveled tree that grows by 8 from level to level, as in the thesis of Parallax
     /// (sections 2.1.2, 3.0.2), but without transient segments for medium values: see `docs/adr/0023-no-transient-segments.md`.
     Parallax,
+    /// The balanced tree, and all versions of all keys, as in the thesis of Mneme (chapter 4), but other than there without merging older
+    /// versions into the historical layer when they are dropped: see `docs/adr/0025-history.md`.
+    Mneme,
 }
 
 impl Preset {
     /// All presets.
-    pub const ALL: [Preset; 4] = [Preset::Balanced, Preset::PebblesDb, Preset::Leveled, Preset::Parallax];
+    pub const ALL: [Preset; 5] =
+        [Preset::Balanced, Preset::PebblesDb, Preset::Leveled, Preset::Parallax, Preset::Mneme];
 }
 
 /// How a tree chooses its guards: the keys that divide its levels.
@@ -63,7 +68,7 @@ pub enum PlacementPolicy {
 base::named_enum!(Durability, "durability", "buffered" => Durability::Buffered, "os" => Durability::Os, "sync" => Durability::Sync);
 base::named_enum!(GuardPolicy, "guard policy", "hash" => GuardPolicy::Hash, "adaptive" => GuardPolicy::Adaptive);
 base::named_enum!(PlacementPolicy, "placement", "in_place" => PlacementPolicy::InPlace, "hybrid" => PlacementPolicy::Hybrid);
-base::named_enum!(Preset, "preset", "balanced" => Preset::Balanced, "pebblesdb" => Preset::PebblesDb, "leveled" => Preset::Leveled, "parallax" => Preset::Parallax);
+base::named_enum!(Preset, "preset", "balanced" => Preset::Balanced, "pebblesdb" => Preset::PebblesDb, "leveled" => Preset::Leveled, "parallax" => Preset::Parallax, "mneme" => Preset::Mneme);
 
 /// One row of an option table.
 #[derive(Clone, Debug)]
@@ -297,6 +302,10 @@ option_table! {
     /// 0.02, as the thesis rounds it. With 0.2 medium values are in the log, too: about half as much is written, and more scans are slow at
     /// first. Values that compress well take more space there, because the log is not compressed.
     large_up_to: f64 = 0.025, "0 to 1", |v| (0.0..=1.0).contains(v);
+    /// Which older versions of a key are kept, to be read by their time. `none`: only the newest, as in other stores. `all`; the newest
+    /// `versions(n)` of each key, the newest one included; or those that were the newest within an `age(d)`, such as `age(7d)`. Each
+    /// version takes eight bytes more where it is the newest, and the bytes of its key and up to nine more where older versions are.
+    history: Retention = Retention::None, "none, all, versions(n), age(d), versions(n) or age(d)", |v| v.is_valid();
 }
 
 /// Default limit of the disk reserve, unless the memory budget is small.
@@ -326,9 +335,29 @@ const GUARD_BYTES: u64 = 32 << 20;
 
 impl KeyspaceOptions {
     /// What the manifest keeps of keyspace `id` with this name.
-    pub(crate) fn created(&self, id: u64, name: &str) -> tree::KeyspaceCreated {
+    pub(crate) fn created(&self, id: u64, name: &str, history_of: Option<u64>) -> tree::KeyspaceCreated {
         let options = self.to_pairs().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        tree::KeyspaceCreated { id, name: name.to_owned(), levels: self.levels, options, history_of: None }
+        tree::KeyspaceCreated { id, name: name.to_owned(), levels: self.levels, options, history_of }
+    }
+
+    /// Whether older versions are kept.
+    pub(crate) fn has_history(&self) -> bool {
+        self.history != Retention::None
+    }
+
+    /// The options of the keyspace with the older versions of one with these options. Its tree has the balanced shape, whatever that of the
+    /// other is.
+    pub(crate) fn historical(&self) -> KeyspaceOptions {
+        KeyspaceOptions {
+            compression: self.compression,
+            block_size: self.block_size,
+            memtable_bytes: self.memtable_bytes,
+            levels: self.levels,
+            history: self.history,
+            filter_bits_per_key: self.filter_bits_per_key,
+            tombstone_percent: 0,
+            ..KeyspaceOptions::default()
+        }
     }
 
     /// Whether a value stays in the log.
@@ -338,7 +367,7 @@ impl KeyspaceOptions {
     }
 
     /// The options of the tree of keyspace `id` with this name.
-    pub(crate) fn tree_options(&self, id: u64, name: &str) -> tree::TreeOptions {
+    pub(crate) fn tree_options(&self, id: u64, name: &str, history_of: Option<u64>) -> tree::TreeOptions {
         tree::TreeOptions {
             levels: self.levels,
             level0_tables: self.level0_tables,
@@ -362,7 +391,12 @@ impl KeyspaceOptions {
                 block_size: self.block_size,
                 compression: self.compression,
                 filter_bits_per_key: self.filter_bits_per_key,
-                owner: Some(table::TableOwner { number: id, name: name.into() }),
+                owner: Some(table::TableOwner {
+                    number: id,
+                    name: name.into(),
+                    history_of,
+                    has_history: self.has_history() && history_of.is_none(),
+                }),
             },
         }
     }
@@ -401,6 +435,7 @@ impl KeyspaceOptions {
                 .level_size_percent(13)
                 .seek_cost(options.seek_cost)
                 .placement(PlacementPolicy::Hybrid),
+            Preset::Mneme => options.history(Retention::All),
         }
     }
 }

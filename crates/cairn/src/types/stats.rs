@@ -216,6 +216,14 @@ pub struct KeyspaceStats {
     pub deleted_passed: u64,
     /// Recorded ranges of deleted keys, and those being watched: see the option `dead_range_entries`.
     pub dead_ranges: usize,
+    /// Estimated bytes of older versions in these tables, with their values. Compactions have not met them yet, or keep them for a snapshot or
+    /// a cursor; then they are freed, or move to the tree of the older versions. In that tree itself: 0.
+    pub waiting_bytes: u64,
+    /// In the tree of the older versions: the estimated bytes of those, with their values, that are older than the age that the keyspace keeps,
+    /// and that compactions have not removed yet. 0 if the number of versions counts, too, which only a merge finds.
+    pub expired_bytes: u64,
+    /// The tree of the older versions, if the keyspace has history. What compactions have evicted into it counts as flushed.
+    pub history: Option<Box<KeyspaceStats>>,
 }
 
 /// Statistics of the whole database since it was opened.

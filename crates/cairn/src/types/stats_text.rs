@@ -153,6 +153,19 @@ impl fmt::Display for KeyspaceStats {
                 self.compactions_by_reason.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
             writeln!(f, "compactions by reason: {}", reasons.join(", "))?;
         }
+        if self.waiting_bytes > 0 {
+            writeln!(
+                f,
+                "about {} are older versions that compactions have not met yet, or that a reader holds",
+                Bytes(self.waiting_bytes)
+            )?;
+        }
+        if self.expired_bytes > 0 {
+            writeln!(f, "about {} have expired and wait for compactions", Bytes(self.expired_bytes))?;
+        }
+        if let Some(history) = &self.history {
+            write!(f, "older versions of {history}")?;
+        }
         Ok(())
     }
 }

@@ -12,8 +12,12 @@ const BATCH_PLAIN: u8 = 0;
 /// Version of a batch with range tombstones: an older Cairn refuses it, instead of reporting damage.
 const BATCH_WITH_RANGES: u8 = 1;
 
-/// Version of a batch with a time, because it has entries of keyspaces with history. It may have range tombstones.
+/// Version of a batch with a time, because it has entries of keyspaces with history. It may have range tombstones, and entries with times of
+/// their own.
 const BATCH_WITH_TIME: u8 = 2;
+
+/// Added to the code of an entry that has a time of its own.
+const HAS_TIME: u8 = 0x10;
 
 /// The head of a batch record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +28,7 @@ pub(crate) struct BatchHead {
     pub first_seq: Seq,
     /// The number of entries.
     pub count: u64,
-    /// The time of its entries, if any of them is of a keyspace with history.
+    /// The time of its entries that have none of their own, if any of them is of a keyspace with history.
     pub time: Option<Time>,
 }
 
@@ -49,38 +53,43 @@ impl BatchHead {
     }
 }
 
-/// Appends the head of an entry: everything before the bytes of the key. The length of the value and its bytes follow the key.
-#[inline]
-pub(crate) fn put_entry_head(out: &mut Vec<u8>, kind: EntryKind, keyspace: u64, key_len: usize) {
-    out.push(kind as u8);
-    put_varint(out, keyspace);
-    put_varint(out, key_len as u64);
-}
-
 /// Maximum bytes of an encoded entry beside key and value.
-pub(crate) const MAX_ENTRY_OVERHEAD: usize = 1 + 3 * MAX_VARINT_LEN;
-
-/// Appends a whole entry.
-#[inline]
-pub(crate) fn put_entry(out: &mut Vec<u8>, kind: EntryKind, keyspace: u64, key: &[u8], value: &[u8]) {
-    put_entry_head(out, kind, keyspace, key.len());
-    out.extend_from_slice(key);
-    if kind != EntryKind::Delete {
-        put_varint(out, value.len() as u64);
-        out.extend_from_slice(value);
-    }
-}
+pub(crate) const MAX_ENTRY_OVERHEAD: usize = 1 + 4 * MAX_VARINT_LEN;
 
 /// One entry of a batch.
 pub(crate) struct Entry<'a> {
     pub kind: EntryKind,
     pub keyspace: u64,
+    /// The time that the caller gave to it; `None`: it has that of the batch.
+    pub time: Option<Time>,
     pub key: &'a [u8],
     /// For a range tombstone, the end of the range: empty for the end of all keys.
     pub value: &'a [u8],
 }
 
 impl Entry<'_> {
+    /// Appends the head of the entry: everything before the bytes of the key. The length of the value and its bytes follow the key.
+    #[inline]
+    pub(crate) fn put_head(&self, out: &mut Vec<u8>) {
+        out.push(self.kind as u8 | if self.time.is_some() { HAS_TIME } else { 0 });
+        put_varint(out, self.keyspace);
+        if let Some(time) = self.time {
+            put_varint(out, time.micros());
+        }
+        put_varint(out, self.key.len() as u64);
+    }
+
+    /// Appends the whole entry.
+    #[inline]
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        self.put_head(out);
+        out.extend_from_slice(self.key);
+        if self.kind != EntryKind::Delete {
+            put_varint(out, self.value.len() as u64);
+            out.extend_from_slice(self.value);
+        }
+    }
+
     /// Memtable bytes that the entry needs, with a value that is stored with so many bytes behind it.
     pub(crate) fn cost(&self, tail_len: usize) -> usize {
         match self.kind {
@@ -89,12 +98,15 @@ impl Entry<'_> {
         }
     }
 
-    /// Inserts the entry, with `tail` behind its value, into a memtable that has reserved room for it.
+    /// Inserts the entry, with `tail` behind its value, into a memtable that has reserved room for it. `tail` is empty, or a time; a range
+    /// tombstone has it as its time.
     #[inline]
     pub(crate) fn insert(&self, memtable: &Memtable, seq: Seq, tail: &[u8]) {
         match self.kind {
             EntryKind::DeleteRange => {
-                memtable.delete_range(RangeTombstone::new(self.key, self.value, seq));
+                let time =
+                    tail.try_into().map_or(Time::MIN, |time| Time::from_micros(u64::from_le_bytes(time)));
+                memtable.delete_range(RangeTombstone::new(self.key, self.value, seq, time));
             }
             kind => memtable.insert_with_tail(self.key, Trailer::new(seq, kind), self.value, tail),
         }
@@ -106,11 +118,13 @@ pub(crate) struct Entries<'a> {
     reader: Reader<'a>,
     /// Whether range tombstones are allowed.
     ranges: bool,
+    /// Whether entries with times of their own are allowed.
+    times: bool,
 }
 
 impl<'a> Entries<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Entries { reader: Reader::new(bytes), ranges: true }
+        Entries { reader: Reader::new(bytes), ranges: true, times: true }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -124,11 +138,19 @@ impl<'a> Entries<'a> {
 
     /// The next entry; `None` when it is malformed.
     pub(crate) fn next(&mut self) -> Option<Entry<'a>> {
-        let kind = match self.reader.u8()? {
-            code if code == EntryKind::DeleteRange as u8 && self.ranges => EntryKind::DeleteRange,
+        let code = self.reader.u8()?;
+        let has_time = self.times && code & HAS_TIME != 0;
+        let kind = match code & if has_time { !HAS_TIME } else { u8::MAX } {
+            code if code == EntryKind::DeleteRange as u8 && self.ranges && !has_time => {
+                EntryKind::DeleteRange
+            }
             code => EntryKind::from_code(code)?,
         };
         let keyspace = self.reader.varint()?;
+        let time = match has_time {
+            true => Some(self.reader.varint().map(Time::from_micros).filter(|time| *time < Time::MAX)?),
+            false => None,
+        };
         let key = self.reader.bytes(MAX_KEY_LEN)?;
         let value = match kind {
             EntryKind::Put => self.reader.bytes(MAX_VALUE_LEN)?,
@@ -140,7 +162,7 @@ impl<'a> Entries<'a> {
                 self.reader.bytes(MAX_KEY_LEN).filter(|to| to.is_empty() || key < *to)?
             }
         };
-        Some(Entry { kind, keyspace, key, value })
+        Some(Entry { kind, keyspace, time, key, value })
     }
 }
 
@@ -166,7 +188,7 @@ pub(crate) fn decode_batch(record: &[u8]) -> Option<BatchRecord<'_>> {
     let ranges = version != BATCH_PLAIN;
     Some(BatchRecord {
         head: BatchHead { ranges, first_seq, count, time },
-        entries: Entries { ranges, ..Entries::new(reader.rest()) },
+        entries: Entries { ranges, times: version == BATCH_WITH_TIME, ..Entries::new(reader.rest()) },
     })
 }
 
@@ -190,8 +212,9 @@ mod tests {
         let mut record = Vec::new();
         let head = BatchHead { ranges: false, first_seq: 300, count: 2, time: None };
         head.put(&mut record);
-        put_entry(&mut record, EntryKind::Put, 7, b"key", b"value");
-        put_entry(&mut record, EntryKind::Delete, 1, b"", b"");
+        let put = Entry { kind: EntryKind::Put, keyspace: 7, time: None, key: b"key", value: b"value" };
+        put.put(&mut record);
+        Entry { kind: EntryKind::Delete, keyspace: 1, key: b"", value: b"", ..put }.put(&mut record);
         let mut batch = decode_batch(&record).unwrap();
         assert_eq!(batch.head, head);
         let entry = batch.entries.next().unwrap();
@@ -223,6 +246,35 @@ mod tests {
     }
 
     #[test]
+    fn entries_have_times_of_their_own_only_in_their_version() {
+        let time = Some(Time::from_micros(1 << 50));
+        for of_batch in [Some(Time::from_micros(9)), None] {
+            for (kind, key, value) in [(EntryKind::Put, &b"k"[..], &b"v"[..]), (EntryKind::Delete, b"k", b"")]
+            {
+                let mut record = Vec::new();
+                BatchHead { ranges: true, first_seq: 3, count: 1, time: of_batch }.put(&mut record);
+                Entry { kind, keyspace: 2, time, key, value }.put(&mut record);
+                let mut batch = decode_batch(&record).unwrap();
+                let entry = batch.entries.next();
+                assert_eq!(entry.is_some(), of_batch.is_some());
+                if let Some(entry) = entry {
+                    assert_eq!((entry.kind, entry.time, entry.key, entry.value), (kind, time, key, value));
+                    assert!(batch.entries.is_empty());
+                }
+            }
+        }
+        let refused = |code: u8, micros: u64| {
+            let mut entry = vec![code, 2];
+            put_varint(&mut entry, micros);
+            entry.extend_from_slice(b"\x01k\x01v");
+            Entries::new(&entry).next().is_none()
+        };
+        assert!(!refused(HAS_TIME | EntryKind::Put as u8, 5));
+        assert!(refused(HAS_TIME | EntryKind::DeleteRange as u8, 5), "it has the time of its batch");
+        assert!(refused(HAS_TIME | EntryKind::Put as u8, u64::MAX), "the time that no version has");
+    }
+
+    #[test]
     fn deleted_ranges_round_trip_and_only_sound_ones_in_their_version() {
         for (from, to, sound) in
             [("a", "b", true), ("a", "", true), ("", "", true), ("a", "a", false), ("b", "a", false)]
@@ -230,7 +282,8 @@ mod tests {
             for ranges in [true, false] {
                 let mut record = Vec::new();
                 BatchHead { ranges, first_seq: 3, count: 1, time: None }.put(&mut record);
-                put_entry(&mut record, EntryKind::DeleteRange, 2, from.as_bytes(), to.as_bytes());
+                let (key, value) = (from.as_bytes(), to.as_bytes());
+                Entry { kind: EntryKind::DeleteRange, keyspace: 2, time: None, key, value }.put(&mut record);
                 let mut batch = decode_batch(&record).unwrap();
                 let entry = batch.entries.next();
                 assert_eq!(entry.is_some(), sound && ranges, "{from} {to} {ranges}");

@@ -11,9 +11,7 @@ mod read_batches;
 mod recycled_log;
 mod replay;
 
-pub(crate) use batch_record::{
-    BatchHead, BatchRecord, Entries, Entry, MAX_ENTRY_OVERHEAD, decode_batch, put_entry, put_entry_head,
-};
+pub(crate) use batch_record::{BatchHead, BatchRecord, Entries, Entry, MAX_ENTRY_OVERHEAD, decode_batch};
 pub(crate) use closed_logs::{ClosedLogs, KeptLog, LogSync, MAX_OPEN_LOGS};
 pub(crate) use log::{Log, Logs};
 pub(crate) use log_file::{LogHeader, log_file_name, parse_log_file_name};

@@ -5,10 +5,10 @@
 
 use crate::state::{Batch, DbInner, KeyspaceInner, Writer};
 use crate::types::Durability;
-use crate::wal::{BatchHead, Entries, Entry, Log, put_entry_head};
+use crate::wal::{BatchHead, Entries, Entry, Log};
 use base::codec::put_varint;
 use base::planted::{Bug, planted};
-use base::{EntryKind, ErrorKind, Result, Seq};
+use base::{EntryKind, ErrorKind, Result, Seq, Time};
 use memtable::{LogPlace, Memtable};
 use record::{LARGE_LEN, payload_offset};
 
@@ -50,6 +50,7 @@ impl DbInner {
         entry: &Entry<'_>,
         keyspace: &KeyspaceInner,
         memtable: &Memtable,
+        time: Option<Time>,
     ) -> Result<()> {
         let (seq, start) = (writer.next_seq, writer.log.len());
         writer.next_seq += 1;
@@ -57,8 +58,8 @@ impl DbInner {
             keyspace.dead.note_put(entry.key, seq);
         }
         writer.scratch.clear();
-        BatchHead { ranges: false, first_seq: seq, count: 1, time: None }.put(&mut writer.scratch);
-        put_entry_head(&mut writer.scratch, entry.kind, entry.keyspace, entry.key.len());
+        BatchHead { ranges: false, first_seq: seq, count: 1, time }.put(&mut writer.scratch);
+        entry.put_head(&mut writer.scratch);
         let head = writer.scratch.len();
         match entry.kind {
             EntryKind::DeleteRange | EntryKind::Reference => {
@@ -82,10 +83,10 @@ impl DbInner {
     /// Appends a batch under the next sequence numbers.
     pub(super) fn append_batch(&self, writer: &mut Writer, batch: &Batch) -> Result<()> {
         let first_seq = writer.next_seq;
-        writer.next_seq += batch.count;
+        writer.next_seq += batch.numbers();
         batch.note_puts(writer.next_seq - 1);
         writer.scratch.clear();
-        let head = BatchHead { ranges: batch.has_ranges, first_seq, count: batch.count, time: None };
+        let head = BatchHead { ranges: batch.has_ranges, first_seq, count: batch.count, time: batch.time };
         head.put(&mut writer.scratch);
         let (start, head) = (writer.log.len(), writer.scratch.len());
         let parts: [&[u8]; 2] = [&writer.scratch, &batch.entries];
@@ -161,14 +162,15 @@ fn note_places(batch: &Batch, first_seq: Seq, log: u64, offset: impl Fn(usize) -
 /// Inserts a batch whose memory is reserved into the memtables of its keyspaces.
 pub(super) fn insert(batch: &Batch, first_seq: Seq) {
     let mut entries = Entries::new(&batch.entries);
-    let read_states: Vec<_> =
-        batch.keyspaces.iter().map(|w| (w.keyspace.id, w.keyspace.read_state.load())).collect();
+    let keyspaces = batch.keyspaces.iter().map(|written| &written.keyspace);
+    let places: Vec<_> = keyspaces.map(|k| (k, k.read_state.load(), k.tail(batch.time))).collect();
     let mut seq = first_seq;
     while !entries.is_empty() {
         let entry = entries.next().expect("a batch is well-formed: it was encoded by push");
-        let (_, read_state) =
-            read_states.iter().find(|(id, _)| *id == entry.keyspace).expect("push noted the keyspace");
-        entry.insert(&read_state.memtable, seq, &[]);
+        let (keyspace, read_state, tail) =
+            places.iter().find(|(k, ..)| k.id == entry.keyspace).expect("push noted the keyspace");
+        let own = entry.time.map(|_| keyspace.tail(entry.time));
+        entry.insert(&read_state.memtable, seq, own.as_ref().unwrap_or(tail));
         seq += 1;
     }
 }

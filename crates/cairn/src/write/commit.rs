@@ -13,13 +13,14 @@
 //! memtable contains only visible entries.
 
 use super::append::insert;
-use crate::state::{Batch, DbInner, KeyspaceInner, Publishing, ReadState, Writer, WriterGuard};
+use crate::state::{
+    Batch, DbInner, KeyspaceInner, Publishing, ReadState, Tail, Writer, WriterGuard, check_time,
+};
 use crate::sync::{Guard, yield_now};
-use crate::types::{Durability, check_lengths};
+use crate::types::Durability;
 use crate::wal::{Entries, Entry};
 use base::planted::{Bug, planted};
-use base::{EntryKind, Result, Seq, Trailer};
-use memtable::Memtable;
+use base::{EntryKind, Result, Seq, Time, Trailer};
 use record::LARGE_LEN;
 use std::sync::Arc;
 
@@ -58,34 +59,49 @@ impl DbInner {
         drop(wakes);
     }
 
-    /// Commits one put or delete. The record goes from the caller's bytes directly into the log's buffer and the memtable.
+    /// Commits one put or delete, with a time of its own or without one. The record goes from the caller's bytes directly into the log's
+    /// buffer and the memtable, unless the time has to be compared with those of other versions.
     pub(crate) fn write_one(
         &self,
         keyspace: &Arc<KeyspaceInner>,
         kind: EntryKind,
         key: &[u8],
         value: &[u8],
+        time: Option<Time>,
         durability: Durability,
     ) -> Result<()> {
-        check_lengths(key, value)?;
+        keyspace.limits.check(key, value)?;
+        check_time(keyspace, time)?;
+        let as_batch = || {
+            let mut batch = Batch::default();
+            batch.push(keyspace, kind, key, value, time);
+            batch
+        };
+        if !self.is_newest(keyspace, time) {
+            return self.write_batch(as_batch(), durability);
+        }
         if kind == EntryKind::Put {
             self.admit()?;
+        }
+        if planted(Bug::TrustEarlyTime) {
+            yield_now();
         }
         let taken = match value.len() >= LARGE_LEN {
             // Queueing would copy the large value.
             true => Some(self.writer()),
             false => self.take_writer(durability),
         };
-        let Some(mut writer) = taken else {
-            let mut batch = Batch::default();
-            batch.push(keyspace, kind, key, value);
-            return self.commit_queued(batch, durability);
-        };
-        let entry = Entry { kind, keyspace: keyspace.id, key, value };
+        let Some(mut writer) = taken else { return self.commit_queued(as_batch(), durability) };
+        // Another thread may have written a later time meanwhile.
+        if time.is_some() && !self.is_newest(keyspace, time) && !planted(Bug::TrustEarlyTime) {
+            drop(writer);
+            return self.write_batch(as_batch(), durability);
+        }
+        let entry = Entry { kind, keyspace: keyspace.id, time, key, value };
         let deletes = kind == EntryKind::Delete;
         let log = || self.log_one(&mut writer, keyspace, &entry, durability);
-        let (seq, read_state) = self.retry_after_freeing(deletes, log)?;
-        let insert = || read_state.memtable.insert(key, Trailer::new(seq, kind), value);
+        let (seq, read_state, tail) = self.retry_after_freeing(deletes, log)?;
+        let insert = || read_state.memtable.insert_with_tail(key, Trailer::new(seq, kind), value, &tail);
         if planted(Bug::PublishBeforeInsert) {
             drop(writer);
             drop(Publishing::new(self, seq, seq));
@@ -111,16 +127,52 @@ impl DbInner {
         if batch.has_puts {
             self.admit()?;
         }
-        let Some(mut writer) = self.take_writer(durability) else {
-            return self.commit_queued(batch, durability);
-        };
+        self.prepare_times(&batch)?;
+        match self.take_writer(durability) {
+            Some(writer) => self.commit_batch(writer, batch, durability),
+            None => self.commit_queued(batch, durability),
+        }
+    }
+
+    /// Deletes a key as of a time, and returns what `look` finds: it is called when all earlier writes are visible, and no other can begin.
+    /// What it reads should be in memory.
+    pub(crate) fn delete_after_look<T>(
+        &self,
+        batch: Batch,
+        durability: Durability,
+        look: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        if let Some(error) = batch.error {
+            return Err(error);
+        }
+        self.prepare_times(&batch)?;
+        if planted(Bug::LookBeforeWriter) {
+            let found = look()?;
+            self.commit_batch(self.writer(), batch, durability)?;
+            return Ok(found);
+        }
+        let writer = self.writer();
+        self.status.check_running()?;
+        self.visible.wait_for(writer.next_seq - 1);
+        let found = look()?;
+        self.commit_batch(writer, batch, durability)?;
+        Ok(found)
+    }
+
+    fn commit_batch(
+        &self,
+        mut writer: WriterGuard<'_>,
+        mut batch: Batch,
+        durability: Durability,
+    ) -> Result<()> {
+        self.give_times(&mut writer, &mut batch, &mut Vec::new())?;
         let logged = self.retry_after_freeing(!batch.has_puts, || {
             self.reserve_for(&mut writer, &batch, &mut Vec::new())?;
             self.log(&mut writer, durability, !batch.has_puts, |writer| self.append_batch(writer, &batch))
         });
         let first_seq = logged?;
         self.counters.note_writes(batch.count, batch.user_bytes);
-        let last_seq = first_seq + batch.count - 1;
+        let last_seq = first_seq + batch.numbers() - 1;
         self.insert_and_release(writer, first_seq, last_seq, || insert(&batch, first_seq));
         Ok(())
     }
@@ -147,7 +199,7 @@ impl DbInner {
         let mut entries = Entries::new(&batch.entries);
         while let Some(entry) = entries.next() {
             let mut one = Batch::default();
-            one.push(batch.keyspace_of(&entry), entry.kind, entry.key, entry.value);
+            one.push(batch.keyspace_of(&entry), entry.kind, entry.key, entry.value, entry.time);
             self.write_batch(one, durability)?;
         }
         Ok(())
@@ -160,22 +212,26 @@ impl DbInner {
         keyspace: &Arc<KeyspaceInner>,
         entry: &Entry<'_>,
         durability: Durability,
-    ) -> Result<(Seq, Guard<Arc<ReadState>>)> {
+    ) -> Result<(Seq, Guard<Arc<ReadState>>, Tail)> {
         self.status.check_running()?;
         keyspace.check_open()?;
         let user_bytes = (entry.key.len() + entry.value.len()) as u64;
         self.throttle(writer, user_bytes);
         self.keep_in_bounds(writer)?;
-        let need = Memtable::entry_cost(entry.key.len(), entry.value.len());
+        let need = entry.cost(keyspace.tail_len);
         let mut read_state = keyspace.read_state.load();
         while !writer.reserve(&read_state.memtable, need) {
             drop(read_state);
             self.make_room(writer, keyspace, need)?;
             read_state = keyspace.read_state.load();
         }
-        let append = |writer: &mut Writer| self.append_one(writer, entry, keyspace, &read_state.memtable);
+        let time = (keyspace.tail_len > 0).then(|| self.give_time(keyspace, entry.time));
+        // The time of the record is that of its only entry.
+        let entry = &Entry { time: None, ..*entry };
+        let append =
+            |writer: &mut Writer| self.append_one(writer, entry, keyspace, &read_state.memtable, time);
         let seq = self.log(writer, durability, entry.kind == EntryKind::Delete, append)?;
         self.counters.note_writes(1, user_bytes);
-        Ok((seq, read_state))
+        Ok((seq, read_state, keyspace.tail(time)))
     }
 }

@@ -13,10 +13,10 @@ use std::sync::Arc;
 const MAX_IN_GROUP: u64 = 1 << 20;
 
 /// A queued batch that the leader has taken.
-type Member = crate::parts::Member<Job, Result<()>>;
+pub(super) type Member = crate::parts::Member<Job, Result<()>>;
 
 /// The threads to wake when the writer is released.
-type Wakes = Vec<crate::parts::Wake<Job, Result<()>>>;
+pub(super) type Wakes = Vec<crate::parts::Wake<Job, Result<()>>>;
 
 thread_local! {
     static WAITER: Arc<Waiter<Job, Result<()>>> = Arc::default();
@@ -39,9 +39,12 @@ impl DbInner {
         let _watch = PanicGuard::new(self, "a writer");
         let mut ready: Vec<Member> = Vec::new();
         let mut bytes = 0;
-        for member in members {
-            let batch = &member.job.batch;
-            match self.retry_after_freeing(!batch.has_puts, || self.reserve_for(writer, batch, &mut ready)) {
+        for mut member in members {
+            let batch = &mut member.job.batch;
+            let reserved = self.give_times(writer, batch, &mut ready).and_then(|()| {
+                self.retry_after_freeing(!batch.has_puts, || self.reserve_for(writer, batch, &mut ready))
+            });
+            match reserved {
                 Ok(()) => {
                     bytes = if ready.is_empty() { 0 } else { bytes } + batch.user_bytes;
                     ready.push(member);
@@ -56,8 +59,8 @@ impl DbInner {
         self.commit_group(writer, ready)
     }
 
-    /// Reserves memory for a batch, after the `ready` ones of its group. If a memtable has to be sealed for it, the group so far is
-    /// committed first: its reservations are in that memtable.
+    /// Reserves memory for a batch, after the `ready` ones of its group. If a memtable has to be sealed for it, the group so far is committed
+    /// first: its reservations are in that memtable.
     pub(super) fn reserve_for(
         &self,
         writer: &mut Writer,
@@ -78,7 +81,7 @@ impl DbInner {
 
     /// Commits the members of a group with the highest durability among them, and inserts them. If the disk is too full for the group,
     /// only the batches without puts are committed.
-    fn commit_group(&self, writer: &mut Writer, mut members: Vec<Member>) -> Wakes {
+    pub(super) fn commit_group(&self, writer: &mut Writer, mut members: Vec<Member>) -> Wakes {
         let deletes = members.iter().all(|m| !m.job.batch.has_puts);
         let committed =
             self.retry_after_freeing(deletes, || self.log_and_insert(writer, &mut members, deletes));
@@ -111,7 +114,7 @@ impl DbInner {
         let mut seq = first_seq;
         for Job { batch, .. } in members.iter_mut().map(|m| &mut m.job) {
             insert(batch, seq);
-            seq += batch.count;
+            seq += batch.numbers();
         }
         drop(publishing);
         let count = members.iter().map(|m| m.job.batch.count).sum();

@@ -1,17 +1,17 @@
 //! Walks compared with a map from key to time to value.
 
 use super::*;
-use crate::stored::{Ended, put_historical, put_primary};
+use crate::stored::{Ended, primary_suffix, put_historical};
 use crate::test_entries::{Entries, version_key};
-use base::EntryKind;
+use base::{EntryKind, RangeTombstone};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 const KEYS: [&[u8]; 5] = [b"", b"a", b"a\0", b"a\0b", b"b"];
 
 /// A write: key, how much later than the last write or, if it is late, the time; whether it is late, deletes, has left the primary tree, and
-/// whether a version that has left it is still there, too.
-type Write = (usize, u64, bool, bool, bool, bool);
+/// whether a version that has left it is still there, too. The keys that a range delete deletes just after it.
+type Write = (usize, u64, bool, bool, bool, bool, Option<(usize, usize)>);
 
 #[derive(Clone, Debug)]
 struct Written {
@@ -19,53 +19,70 @@ struct Written {
     time: u64,
     seq: Seq,
     is_delete: bool,
+    /// It is what a range delete did to a key.
+    by_range: bool,
 }
 
 /// What a walk shows of a version.
 type Seen = (Vec<u8>, u64, u64, bool, Vec<u8>);
 
 /// The cursors of both trees after these writes, for a reader at `seq`, and the writes.
-fn trees(writes: &[Write], seq: Seq) -> (Entries, Entries, Vec<Written>) {
+fn trees(writes: &[Write], seq: Seq) -> (Entries, Entries, RangeSet, Vec<Written>) {
     let (mut clock, mut all) = (10, Vec::<Written>::new());
     let (mut primary, mut historical) = (Vec::new(), Vec::new());
-    let mut late = Vec::new();
-    for (i, &(key, time, is_late, is_delete, _, _)) in writes.iter().enumerate() {
+    let (mut late, mut ranges) = (Vec::new(), RangeSet::default());
+    for (i, &(key, time, is_late, is_delete, _, _, range)) in writes.iter().enumerate() {
         let newest = all.iter().filter(|w| w.key == key).map(|w| w.time).max();
         let is_late = is_late && newest.is_some_and(|newest| time < newest);
         clock += if is_late { 0 } else { time % 3 + 1 };
         let seq = 2 * i as u64 + 1;
-        let written = Written { key, time: if is_late { time } else { clock }, seq, is_delete };
+        let time = if is_late { time } else { clock };
+        let written = Written { key, time, seq, is_delete, by_range: false };
         if is_late {
             let next = all.iter().filter(|w| w.key == key && w.time > time).map(|w| w.time).min();
             late.push((written.clone(), next.unwrap()));
         }
         all.push(written);
+        if let Some((from, to)) = range.filter(|(from, to)| from < to) {
+            clock += 1;
+            let to_key = if to < KEYS.len() { KEYS[to] } else { b"" };
+            let time = Time::from_micros(clock);
+            ranges = ranges.with(RangeTombstone::new(KEYS[from], to_key, seq + 1, time));
+            for key in from..to.min(KEYS.len()) {
+                let newest = all.iter().filter(|w| w.key == key).max_by_key(|w| (w.time, w.seq));
+                if newest.is_some_and(|newest| !newest.is_delete) {
+                    all.push(Written { key, time: clock, seq: seq + 1, is_delete: true, by_range: true });
+                }
+            }
+        }
     }
     let mut put = |w: &Written, until| {
         let (key, time) = (version_key(KEYS[w.key], w.time), Time::from_micros(w.time));
         let mut stored = w.seq.to_string().into_bytes();
-        put_historical(&mut stored, time, Ended { until, is_delete: w.is_delete });
+        let ended = if until < Time::MAX { Ended::at(until, w.is_delete) } else { Ended::open(time) };
+        put_historical(&mut stored, time, ended);
         historical.push((key, Trailer::new(w.seq, EntryKind::Put), stored));
     };
     late.iter().for_each(|(w, next)| put(w, Time::from_micros(*next)));
-    for (w, write) in all.iter().zip(writes).filter(|(w, _)| !late.iter().any(|(l, _)| l.seq == w.seq)) {
-        let in_order = |other: &&Written| !late.iter().any(|(l, _)| l.seq == other.seq);
+    let in_order = |w: &&Written| !late.iter().any(|(l, _)| l.seq == w.seq);
+    for w in all.iter().filter(in_order).filter(|w| !w.by_range) {
         let next = all.iter().filter(in_order).find(|other| other.key == w.key && other.seq > w.seq);
-        let &(_, _, _, _, has_left, is_in_both) = write;
-        // It leaves when no reader sees it any more. Only a delete leaves without a newer version, if nothing older is left.
+        let (_, _, _, _, has_left, is_in_both, _) = writes[(w.seq / 2) as usize];
+        // It leaves when no reader sees it any more. Only a delete leaves without a newer version that the reader sees, if nothing older is
+        // left.
         let older = all.iter().filter(in_order).any(|o| o.key == w.key && o.seq < w.seq);
-        let may_leave = next.map_or(w.is_delete && !older, |next| next.seq <= seq);
+        let may_leave = w.is_delete && !older || next.is_some_and(|next| next.seq <= seq);
         if has_left && may_leave {
             put(w, next.map_or(Time::MAX, |next| Time::from_micros(next.time)));
         }
         if !(has_left && may_leave) || is_in_both {
             let kind = if w.is_delete { EntryKind::Delete } else { EntryKind::Put };
             let mut stored = w.seq.to_string().into_bytes();
-            put_primary(&mut stored, Time::from_micros(w.time));
+            stored.extend_from_slice(&primary_suffix(Time::from_micros(w.time)));
             primary.push((KEYS[w.key].to_vec(), Trailer::new(w.seq, kind), stored));
         }
     }
-    (Entries::new(primary), Entries::new(historical), all)
+    (Entries::new(primary), Entries::new(historical), ranges, all)
 }
 
 /// What must be shown.
@@ -74,11 +91,17 @@ fn expected(all: &[Written], seq: Seq, shown: Shown, range: (usize, usize)) -> V
     for w in all.iter().filter(|w| w.seq <= seq && range.0 <= w.key && w.key < range.1) {
         versions.insert((w.key, std::cmp::Reverse(w.time)), w);
     }
+    // A range delete after a late delete changed nothing.
+    let all: Vec<&Written> = versions.into_values().collect();
+    let follows_delete =
+        |i: usize| all.get(i + 1).is_some_and(|older| older.key == all[i].key && older.is_delete);
+    let versions = (0..all.len()).filter(|&i| !(all[i].by_range && follows_delete(i))).map(|i| all[i]);
     let (mut out, mut later, mut shown_key) = (Vec::new(), None::<(usize, u64)>, None);
-    for w in versions.values() {
+    for w in versions {
         let until = later.filter(|(key, _)| *key == w.key).map_or(u64::MAX, |(_, time)| time);
         later = Some((w.key, w.time));
-        let seen = (KEYS[w.key].to_vec(), w.time, until, w.is_delete, w.seq.to_string().into_bytes());
+        let value = if w.by_range { Vec::new() } else { w.seq.to_string().into_bytes() };
+        let seen = (KEYS[w.key].to_vec(), w.time, until, w.is_delete, value);
         match shown {
             Shown::Window(from, to) => {
                 if from.micros() <= w.time && w.time <= to.micros() {
@@ -89,7 +112,7 @@ fn expected(all: &[Written], seq: Seq, shown: Shown, range: (usize, usize)) -> V
                 if w.time <= time.micros() && shown_key != Some(w.key) {
                     shown_key = Some(w.key);
                     if !w.is_delete {
-                        out.push((seen.0, seen.1, 0, false, seen.4));
+                        out.push(seen);
                     }
                 }
             }
@@ -102,8 +125,7 @@ fn seen(walk: &VersionWalk<Entries>) -> Option<Seen> {
     let version = walk.version()?;
     let mut key = Vec::new();
     walk.put_key(&mut key).unwrap();
-    let until = if matches!(walk.shown, Shown::AsOf(_)) { 0 } else { version.until.micros() };
-    Some((key, version.time.micros(), until, version.is_delete, version.value.to_vec()))
+    Some((key, version.time.micros(), version.until.micros(), version.is_delete, version.value.to_vec()))
 }
 
 proptest! {
@@ -111,21 +133,30 @@ proptest! {
     #[test]
     fn walks_show_what_a_map_of_versions_has(
         writes in prop::collection::vec(
-            (0usize..5, 0u64..60, prop::bool::weighted(0.3), prop::bool::weighted(0.2), any::<bool>(), any::<bool>()),
+            (
+                0usize..5,
+                0u64..60,
+                prop::bool::weighted(0.3),
+                prop::bool::weighted(0.2),
+                any::<bool>(),
+                any::<bool>(),
+                prop::option::weighted(0.1, (0usize..5, 0usize..7)),
+            ),
             0..60,
         ),
         seq in 0u64..130,
         (as_of, a, b) in (any::<bool>(), 0u64..130, 0u64..130),
         range in (0usize..6, 0usize..6),
-        moves in prop::collection::vec(0u8..5, 0..40),
+        moves in prop::collection::vec(0u8..7, 0..40),
     ) {
         let at = |micros| if micros > 120 { Time::MAX } else { Time::from_micros(micros) };
         let shown = if as_of { Shown::AsOf(at(a)) } else { Shown::Window(at(a.min(b)), at(a.max(b))) };
-        let (primary, historical, all) = trees(&writes, seq);
+        let (primary, historical, ranges, all) = trees(&writes, seq);
         let key = |i: usize| KEYS.get(i).copied().unwrap_or(b"c");
         let to = (range.1 < 5).then(|| key(range.1));
         let list = expected(&all, seq, shown, (range.0, range.1.max(range.0)));
-        let mut walk = VersionWalk::new(primary, historical, seq, shown, (key(range.0), to));
+        let mut walk =
+            VersionWalk::new(primary.clone(), historical.clone(), ranges.clone(), seq, shown, (key(range.0), to));
         let list = if range.0 > range.1 { Vec::new() } else { list };
         walk.seek_to_first().unwrap();
         for version in &list {
@@ -152,14 +183,31 @@ proptest! {
                     at = list.iter().position(|version| version.0 == key);
                     walk.seek(&key).unwrap();
                 }
-                (2 | 3, Some(i)) => {
+                (2, Some(i)) => {
                     at = Some(i + 1).filter(|i| *i < list.len());
                     walk.next().unwrap();
                 }
-                (_, Some(i)) => {
+                (3, Some(i)) => {
                     at = i.checked_sub(1);
                     walk.prev().unwrap();
                 }
+                (4, Some(i)) => {
+                    let key = list[i].0.clone();
+                    at = list.iter().position(|version| version.0 == key).and_then(|i| i.checked_sub(1));
+                    walk.seek_before(&key).unwrap();
+                }
+                (5, Some(_)) if all.iter().all(|w| w.seq <= seq) => {
+                    // A version at a time of the list, and just after and before it.
+                    let (key, micros) = (KEYS.iter().position(|k| **k == list[0].0[..]).unwrap(), list[0].1);
+                    for micros in [micros, micros + 1, micros.saturating_sub(1)] {
+                        let later = all.iter().filter(|w| w.key == key && w.time > micros).map(|w| w.time).min();
+                        let end = walk.end_of_version_at(KEYS[key], Time::from_micros(micros)).unwrap();
+                        prop_assert_eq!(end.map(Time::micros), later);
+                    }
+                    walk.seek_to_first().unwrap();
+                    at = Some(0);
+                }
+                (_, Some(_)) => walk.renew(primary.clone(), historical.clone(), ranges.clone()),
             }
             prop_assert_eq!(seen(&walk), at.map(|i| list[i].clone()));
         }
@@ -174,7 +222,14 @@ fn entries_that_are_no_versions_are_errors() {
     };
     let good = version_key(b"k", 5);
     for historical in [entry(b"short", b"\0"), entry(&good, b"")] {
-        let mut walk = VersionWalk::new(none(), historical, MAX_SEQ, Shown::AsOf(Time::MAX), (b"", None));
+        let mut walk = VersionWalk::new(
+            none(),
+            historical,
+            RangeSet::default(),
+            MAX_SEQ,
+            Shown::AsOf(Time::MAX),
+            (b"", None),
+        );
         assert_eq!(walk.seek_to_first().unwrap_err().kind(), ErrorKind::Corruption);
         assert_eq!(walk.seek_to_last().unwrap_err().kind(), ErrorKind::Corruption);
         assert!(walk.version().is_none());
@@ -187,7 +242,7 @@ fn an_end_is_that_which_the_reader_sees() {
     let entry = |micros: u64, until: u64, seq| {
         let (key, time) = (version_key(b"k", micros), Time::from_micros(micros));
         let mut stored = Vec::new();
-        put_historical(&mut stored, time, Ended { until: Time::from_micros(until), is_delete: false });
+        put_historical(&mut stored, time, Ended::at(Time::from_micros(until), false));
         (key, Trailer::new(seq, EntryKind::Put), stored)
     };
     let mut entries: Vec<_> = (1..30).map(|i| entry(10 * i, 10 * i + 10, i)).collect();
@@ -195,7 +250,14 @@ fn an_end_is_that_which_the_reader_sees() {
     for (seq, until) in [(98, 40), (99, 35)] {
         let window = Shown::Window(Time::MIN, Time::from_micros(32));
         let historical = Entries::new(entries.clone());
-        let mut walk = VersionWalk::new(Entries::new(Vec::new()), historical, seq, window, (b"", None));
+        let mut walk = VersionWalk::new(
+            Entries::new(Vec::new()),
+            historical,
+            RangeSet::default(),
+            seq,
+            window,
+            (b"", None),
+        );
         walk.seek_to_first().unwrap();
         let version = walk.version().unwrap();
         assert_eq!((version.time.micros(), version.until.micros()), (30, until));

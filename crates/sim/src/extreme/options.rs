@@ -38,6 +38,7 @@ const KEYSPACE: &[Row] = &[
     ("last_level_merge_factor", ["1", "1000"], &["0", "1001"]),
     ("tombstone_percent", ["0", "100"], &["101"]),
     ("space_target", ["1.05", "10"], &["1.04", "10.1", "NaN"]),
+    ("history", ["none", "all"], &["versions(0)", "age(0s)", "old"]),
     ("large_up_to", ["0", "1"], &["-0.1", "1.1", "NaN"]),
 ];
 

@@ -76,7 +76,7 @@ impl<'a> Trial<'a> {
     pub(super) fn run(script: &'a Script, injection: Option<Injection>, trace: bool) -> Outcome<Sound> {
         let env = SimEnv::new(derive(script.seed, 1));
         let out_of_handles = injection.is_some_and(|i| i.fault == Fault::EMFILE);
-        let watch = Arc::new(Watch::new(out_of_handles, trace));
+        let watch = Arc::new(Watch::new(injection.map_or(u64::MAX, |i| i.at), out_of_handles, trace));
         let hook = watch.clone();
         env.set_hook(Some(Box::new(move |op| hook.see(op))));
         if let Some(Injection { at, fault, repeat, .. }) = injection {

@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard};
 #[derive(Default)]
 pub(super) struct Watch {
     notes: Mutex<Notes>,
+    /// The operation that is made to fail. Earlier ones fail by themselves: a file that is looked for may be missing.
+    from: u64,
     /// The fault is a lack of file handles: a sync then fails before it starts, and may be retried.
     out_of_handles: bool,
     trace: bool,
@@ -19,7 +21,7 @@ pub(super) struct Watch {
 pub(super) struct Notes {
     /// The kinds of all operations, in order.
     pub(super) kinds: Vec<OpKind>,
-    /// Number of failed operations.
+    /// Number of operations that failed from the injected fault on.
     pub(super) failures: u64,
     /// Whether a sync failed since the database was last opened.
     pub(super) sync_failed: bool,
@@ -34,8 +36,8 @@ pub(super) struct Notes {
 }
 
 impl Watch {
-    pub(super) fn new(out_of_handles: bool, trace: bool) -> Watch {
-        Watch { notes: Mutex::default(), out_of_handles, trace }
+    pub(super) fn new(from: u64, out_of_handles: bool, trace: bool) -> Watch {
+        Watch { notes: Mutex::default(), from, out_of_handles, trace }
     }
 
     pub(super) fn notes(&self) -> MutexGuard<'_, Notes> {
@@ -57,7 +59,9 @@ impl Watch {
                     let failed = if ok { "" } else { "  FAILS" };
                     println!("    {} {:?} {}{failed}", op.index, op.kind, op.path.display());
                 }
-                notes.after(op, ok, self.out_of_handles);
+                if ok || op.index >= self.from {
+                    notes.after(op, ok, self.out_of_handles);
+                }
             }
         }
         None

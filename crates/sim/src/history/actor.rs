@@ -1,10 +1,13 @@
 //! A thread of a history: writes and reads, and records its operations.
 
-use super::operation::{ABSENT, Action, KeyIndex, Operation, Value};
-use super::world::{KEY_COUNT, KEYS, KEYSPACES, World, bytes_of, draw_durability, locate, parse, value_of};
+use super::operation::{ABSENT, Action, DELETED, KeyIndex, Operation, Value};
+use super::world::{
+    ALL_COUNT, KEY_COUNT, KEYS, KEYSPACES, TIMED_KEYS, TIMES, World, bytes_of, draw_durability, locate,
+    locate_timed, parse, parse_version, time_of, value_of, versions_of,
+};
 use crate::finding::{Finding, Outcome, ensure};
 use crate::random::{Draw, Rng};
-use cairn::{Durability, ErrorKind, Range, Snapshot};
+use cairn::{Durability, ErrorKind, Range, Snapshot, Time, Versions};
 use std::collections::BTreeMap;
 
 /// The result of a thread.
@@ -44,6 +47,8 @@ enum HeldReader {
     Snapshot(Snapshot),
     /// An iterator over a keyspace, the entries that it returned, and whether it moves backward.
     Range(usize, Box<Range>, BTreeMap<KeyIndex, Value>, bool),
+    /// The same for all versions.
+    Versions(Box<Versions>, BTreeMap<KeyIndex, Value>, bool),
 }
 
 /// A thread of a history.
@@ -53,6 +58,8 @@ pub struct Actor<'a> {
     rng: Rng,
     /// Whether a write failed. The thread then stops writing.
     refused: bool,
+    /// The number of the times that all threads write versions at now, in most cases.
+    present: usize,
     /// The kinds of errors that are expected.
     expected: &'a [ErrorKind],
     held: Vec<Held>,
@@ -63,12 +70,13 @@ impl<'a> Actor<'a> {
     /// The thread with this number.
     pub fn new(world: &'a World, thread: usize, rng: Rng, expected: &'a [ErrorKind]) -> Actor<'a> {
         let ended = Ended { record: Vec::new(), snapshots: Vec::new(), open: Vec::new() };
-        Actor { world, thread, rng, refused: false, expected, held: Vec::new(), ended }
+        Actor { world, thread, rng, refused: false, present: 0, expected, held: Vec::new(), ended }
     }
 
     /// Does `steps` operations, unless it is stopped or the database is closed.
     pub fn run(mut self, steps: u64) -> Outcome<Ended> {
-        for _ in 0..steps {
+        for step in 0..steps {
+            self.present = TIMES * step as usize / steps as usize;
             if !self.world.running() || self.step()?.is_none() {
                 break;
             }
@@ -78,7 +86,7 @@ impl<'a> Actor<'a> {
                 HeldReader::Snapshot(_) => {
                     self.finish(held)?;
                 }
-                HeldReader::Range(..) => self.ended.open.push(held),
+                HeldReader::Range(..) | HeldReader::Versions(..) => self.ended.open.push(held),
             }
         }
         Ok(self.ended)
@@ -92,16 +100,21 @@ impl<'a> Actor<'a> {
             return self.finish(held);
         }
         let write = !self.refused && self.rng.chance(1, 2);
-        match (write, self.rng.below(16)) {
+        match (write, self.rng.below(22)) {
             (true, 0..7) => self.put(),
             (true, 7..10) => self.delete(),
             (true, 10..15) => self.batch(),
-            (true, _) => self.sync(),
+            (true, 15) => self.sync(),
+            (true, 16..18) => self.remove_at(),
+            (true, _) => self.write_at(),
             (false, 0..7) => self.get(),
             (false, 7..9) => self.multi_get(),
             (false, 9..11) => self.hold_range(),
             (false, 11..13) => self.hold_snapshot(),
-            (false, _) => self.scan(),
+            (false, 13..16) => self.scan(),
+            (false, 16) => self.hold_versions(),
+            (false, 17..20) => self.versions(),
+            (false, _) => self.newest_version(),
         }
     }
 
@@ -120,10 +133,135 @@ impl<'a> Actor<'a> {
         let called = self.world.clock.tick();
         let result = call(self.world);
         let returned = result.is_ok().then(|| self.world.clock.tick());
-        let action = Action::Write { sets, durability };
+        let action = Action::Write { seen: Vec::new(), sets, durability };
         self.ended.record.push(Operation { thread: self.thread, name, called, returned, action });
         self.refused |= result.is_err();
         self.judge(result)
+    }
+
+    /// A key, and a time: often one that other threads use at the same moment, the latest so far or one beside it.
+    fn draw_version(&mut self) -> KeyIndex {
+        let any = self.rng.between(KEY_COUNT, ALL_COUNT - 1);
+        match self.rng.chance(2, 3) {
+            true => any - any % TIMES + (self.present + self.rng.between(0, 2)).min(TIMES - 1),
+            false => any,
+        }
+    }
+
+    /// A put or delete with a time of its own.
+    fn write_at(&mut self) -> Outcome<Option<()>> {
+        let (index, durability) = (self.draw_version(), draw_durability(&mut self.rng));
+        let (key, time) = locate_timed(index);
+        let time = time_of(time);
+        if self.rng.chance(1, 4) {
+            let call = |world: &World| world.timed.delete_at_with(key, time, durability);
+            return self.write("delete_at", vec![(index, DELETED)], durability, call);
+        }
+        let value = self.world.new_value_at(index);
+        let call = |world: &World| world.timed.put_at_with(key, bytes_of(value), time, durability);
+        self.write("put_at", vec![(index, value)], durability, call)
+    }
+
+    /// A delete that returns the version before it.
+    fn remove_at(&mut self) -> Outcome<Option<()>> {
+        let (index, durability) = (self.draw_version(), draw_durability(&mut self.rng));
+        let (key, time) = locate_timed(index);
+        let called = self.world.clock.tick();
+        let result = self.world.timed.remove_at_with(key, time_of(time), durability);
+        let returned = result.is_ok().then(|| self.world.clock.tick());
+        let seen = match &result {
+            Ok(Some(version)) => {
+                let (found, value) = parse_version(version)?;
+                ensure!(
+                    found <= index && found / TIMES == index / TIMES,
+                    "{version:?} was removed at {time}"
+                );
+                newest_of(found, index + 1, value)
+            }
+            // No version, or a delete.
+            Ok(None) | Err(_) => Vec::new(),
+        };
+        let action = Action::Write { seen, sets: vec![(index, DELETED)], durability };
+        let (thread, name) = (self.thread, "remove_at");
+        self.ended.record.push(Operation { thread, name, called, returned, action });
+        self.refused |= result.is_err();
+        self.judge(result)
+    }
+
+    /// All versions of a key, or of all keys, read at once.
+    fn versions(&mut self) -> Outcome<Option<()>> {
+        let (called, key) = (self.world.clock.tick(), self.rng.between(0, TIMED_KEYS));
+        let timed = &self.world.timed;
+        let (indexes, versions) = match key < TIMED_KEYS {
+            true => (versions_of(key), timed.history(format!("key/{key}"), ..)),
+            false => (KEY_COUNT..ALL_COUNT, timed.changes::<&[u8]>(.., ..)),
+        };
+        let backward = self.rng.chance(1, 2);
+        let versions = versions.and_then(|versions| match backward {
+            true => versions.rev().collect::<cairn::Result<Vec<_>>>(),
+            false => versions.collect(),
+        });
+        let returned = self.world.clock.tick();
+        if let Ok(versions) = &versions {
+            let mut seen: BTreeMap<_, _> = indexes.map(|index| (index, ABSENT)).collect();
+            for version in versions {
+                let (index, value) = parse_version(version)?;
+                ensure!(
+                    seen.insert(index, value) == Some(ABSENT),
+                    "{version:?} is there twice, or elsewhere"
+                );
+            }
+            self.saw("versions", called, returned, seen.into_iter().collect());
+        }
+        self.judge(versions)
+    }
+
+    /// The newest version of a key, of all or as of a time.
+    fn newest_version(&mut self) -> Outcome<Option<()>> {
+        let (index, called) = (self.draw_version(), self.world.clock.tick());
+        let (key, time) = locate_timed(index);
+        let timed = &self.world.timed;
+        let all = self.rng.chance(1, 2);
+        let found = match all {
+            // The value tells its time.
+            true => timed.get(&key).and_then(|value| {
+                let at = |value: cairn::Slice| Ok(value_of(&value).map(|n| (n as usize % TIMES, n)));
+                value.map(at).transpose()
+            }),
+            false => timed.get_at(&key, time_of(time)).map(|version| {
+                version.map(|version| parse_version(&version).map(|(index, n)| (locate_timed(index).1, n)))
+            }),
+        };
+        let returned = self.world.clock.tick();
+        // Nothing tells whether there is no version, or a delete.
+        if let Ok(Some(found)) = &found {
+            let (found, value) = found.clone()?;
+            let end = if all { index - time + TIMES } else { index + 1 };
+            ensure!(index - time + found < end, "a version at {found} as of {time}");
+            let name = if all { "get" } else { "get_at" };
+            self.saw(name, called, returned, newest_of(index - time + found, end, value));
+        }
+        self.judge(found)
+    }
+
+    fn hold_versions(&mut self) -> Outcome<Option<()>> {
+        let called = self.world.clock.tick();
+        let versions = self.world.timed.changes::<&[u8]>(.., ..);
+        let returned = self.world.clock.tick();
+        let versions = match versions {
+            Ok(versions) => Box::new(versions),
+            Err(e) => return self.judge(Err::<(), _>(e)),
+        };
+        let reader = HeldReader::Versions(versions, BTreeMap::new(), self.rng.chance(1, 2));
+        let (thread, wait) = (self.thread, self.rng.below(60));
+        let mut held = Held { thread, called, returned, wait, ended: false, reader };
+        for _ in 0..self.rng.below(3) {
+            if held.advance(self.expected)? == Step::Closed {
+                return Ok(None);
+            }
+        }
+        self.held.push(held);
+        Ok(Some(()))
     }
 
     /// Records the values read between `called` and `returned`.
@@ -163,6 +301,14 @@ impl<'a> Actor<'a> {
         let mut batch = self.world.db.batch();
         let mut sets = BTreeMap::new();
         for _ in 0..self.rng.between(2, 5) {
+            if self.rng.chance(1, 4) {
+                let index = self.draw_version();
+                let (key, time) = locate_timed(index);
+                let value = self.world.new_value_at(index);
+                batch.put_at(&self.world.timed, key, bytes_of(value), time_of(time));
+                sets.insert(index, value);
+                continue;
+            }
             let index = self.draw_index();
             let (space, key) = locate(index);
             let keyspace = &self.world.spaces[space];
@@ -258,7 +404,7 @@ impl<'a> Actor<'a> {
     fn finish(&mut self, held: Held) -> Outcome<Option<()>> {
         let (called, returned) = (held.called, held.returned);
         match held.reader {
-            HeldReader::Range(..) => {
+            HeldReader::Range(..) | HeldReader::Versions(..) => {
                 if let Some(operation) = held.exhaust(self.expected)? {
                     self.ended.record.push(operation);
                 }
@@ -272,10 +418,36 @@ impl<'a> Actor<'a> {
                         Err(e) => return self.judge(Err::<(), _>(e)),
                     }
                 }
+                match self.look_at_versions(&snapshot) {
+                    Ok(part) => seen.extend(part?),
+                    Err(e) => return self.judge(Err::<(), _>(e)),
+                }
                 self.saw("snapshot", called, returned, seen);
                 Ok(Some(()))
             }
         }
+    }
+
+    /// Reads all versions in a snapshot.
+    fn look_at_versions(&mut self, snapshot: &Snapshot) -> cairn::Result<Outcome<BTreeMap<KeyIndex, Value>>> {
+        let timed = &self.world.timed;
+        let mut versions = Vec::new();
+        match self.rng.below(3) {
+            0 => versions = snapshot.changes::<&[u8]>(timed, .., ..)?.collect::<cairn::Result<_>>()?,
+            1 => versions = snapshot.changes::<&[u8]>(timed, .., ..)?.rev().collect::<cairn::Result<_>>()?,
+            _ => {
+                for key in 0..TIMED_KEYS {
+                    let of_key = snapshot.history(timed, format!("key/{key}"), Time::MIN..)?;
+                    versions.extend(of_key.collect::<cairn::Result<Vec<_>>>()?);
+                }
+            }
+        }
+        let parsed = versions.iter().map(parse_version).collect::<Outcome<Vec<_>>>();
+        Ok(parsed.map(|parsed| {
+            let mut seen: BTreeMap<_, _> = (KEY_COUNT..ALL_COUNT).map(|index| (index, ABSENT)).collect();
+            seen.extend(parsed);
+            seen
+        }))
     }
 
     /// Reads one keyspace in a snapshot, in one of four ways.
@@ -314,6 +486,11 @@ impl<'a> Actor<'a> {
     }
 }
 
+/// What a read tells that found a version as the newest of those before `end`.
+fn newest_of(found: KeyIndex, end: KeyIndex, value: Value) -> Vec<(KeyIndex, Value)> {
+    (found..end).map(|index| (index, if index == found { value } else { ABSENT })).collect()
+}
+
 /// The result of moving an iterator.
 #[derive(PartialEq, Eq)]
 enum Step {
@@ -326,8 +503,18 @@ enum Step {
 impl Held {
     /// Moves an iterator by one step.
     fn advance(&mut self, expected: &[ErrorKind]) -> Outcome<Step> {
-        let HeldReader::Range(space, range, seen, backward) = &mut self.reader else { return Ok(Step::End) };
-        let entry = match if *backward { range.next_back() } else { range.next() } {
+        let (entry, seen, backward) = match &mut self.reader {
+            HeldReader::Snapshot(_) => return Ok(Step::End),
+            HeldReader::Range(space, range, seen, backward) => {
+                let entry = if *backward { range.next_back() } else { range.next() };
+                (entry.map(|entry| entry.map(|entry| parse(*space, &entry))), seen, *backward)
+            }
+            HeldReader::Versions(versions, seen, backward) => {
+                let version = if *backward { versions.next_back() } else { versions.next() };
+                (version.map(|version| version.map(|version| parse_version(&version))), seen, *backward)
+            }
+        };
+        let (index, value) = match entry {
             None => {
                 self.ended = true;
                 return Ok(Step::End);
@@ -335,13 +522,14 @@ impl Held {
             Some(Err(e)) if e.kind() == ErrorKind::Closed && expected.contains(&e.kind()) => {
                 return Ok(Step::Closed);
             }
-            Some(entry) => entry?,
+            Some(entry) => entry??,
         };
-        let (index, value) = parse(*space, &entry)?;
-        let in_order = match *backward {
-            true => seen.first_key_value().is_none_or(|(first, _)| index < *first),
-            false => seen.last_key_value().is_none_or(|(last, _)| index > *last),
+        // Of one key the latest version comes first.
+        let place = |index: KeyIndex| match index.checked_sub(KEY_COUNT) {
+            Some(timed) => (timed / TIMES, TIMES - timed % TIMES),
+            None => (index, 0),
         };
+        let in_order = seen.keys().all(|&other| (place(index) < place(other)) == backward && index != other);
         ensure!(in_order, "an iterator gives key {index} after {seen:?}");
         seen.insert(index, value);
         Ok(Step::Entry)
@@ -369,14 +557,18 @@ impl Held {
                 Step::Closed => return Ok(None),
             }
         }
-        let HeldReader::Range(space, _, seen, _) = self.reader else { return Ok(None) };
+        let (name, indexes, seen) = match self.reader {
+            HeldReader::Snapshot(_) => return Ok(None),
+            HeldReader::Range(space, _, seen, _) => ("iterator", space * KEYS..(space + 1) * KEYS, seen),
+            HeldReader::Versions(_, seen, _) => ("versions held", KEY_COUNT..ALL_COUNT, seen),
+        };
         let of = |index| (index, seen.get(&index).copied().unwrap_or(ABSENT));
         Ok(Some(Operation {
             thread: self.thread,
-            name: "iterator",
+            name,
             called: self.called,
             returned: Some(self.returned),
-            action: Action::Read((space * KEYS..(space + 1) * KEYS).map(of).collect()),
+            action: Action::Read(indexes.map(of).collect()),
         }))
     }
 }

@@ -3,7 +3,7 @@
 use super::actor::SnapshotTaken;
 use super::operation::{Action, Operation, State};
 use super::order::{Recovered, explain};
-use super::world::KEY_COUNT;
+use super::world::ALL_COUNT;
 use cairn::Durability;
 
 /// All operations while the database was open once.
@@ -33,9 +33,9 @@ pub struct Cut {
 pub fn check(epoch: &Epoch, cut: &Cut) -> Result<(), String> {
     let recovered = Recovered { state: cut.recovered.clone(), survives: cut.survives };
     let ended = until(&epoch.record, cut);
-    for index in 0..KEY_COUNT {
+    for index in 0..ALL_COUNT {
         let at = |record: &[Operation]| record.iter().filter_map(|o| o.at(index)).collect::<Vec<_>>();
-        let mut start = vec![0; KEY_COUNT];
+        let mut start = vec![0; ALL_COUNT];
         start[index] = epoch.start[index];
         let start: State = start.into();
         explain(&start, &at(&epoch.record), None)
@@ -91,11 +91,11 @@ mod tests {
     #[test]
     fn what_comes_after_a_cut_is_not_known_before() {
         let put = |called, returned, value| {
-            let action = Action::Write { sets: vec![(0, value)], durability: Durability::Sync };
+            let action = Action::Write { seen: vec![], sets: vec![(0, value)], durability: Durability::Sync };
             Operation { thread: 0, name: "put", called, returned: Some(returned), action }
         };
         let state = |value| {
-            let mut state = vec![0; KEY_COUNT];
+            let mut state = vec![0; ALL_COUNT];
             state[0] = value;
             State::from(state)
         };

@@ -296,7 +296,10 @@ impl Drop for StopAll<'_> {
 /// Flushes and compacts while the threads work.
 fn disturb(world: &World, ending: Ending, mut rng: Rng) -> Outcome {
     while world.running() {
-        let keyspace = rng.pick(&world.spaces);
+        let keyspace = match rng.below(3) {
+            0 => &world.timed,
+            _ => rng.pick(&world.spaces),
+        };
         let result = match rng.below(10) {
             0 => world.db.flush(),
             1 => keyspace.compact(),

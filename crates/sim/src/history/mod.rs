@@ -10,6 +10,9 @@
 //! | [`order`] | the search for an order |
 //! | [`mod@check`] | the checks of an epoch: each key alone, all keys together, the recovered state |
 //!
+//! A third keyspace has history, and takes writes with one of a few times, in any order: late ones. There the version of a key at a time is what
+//! a key is elsewhere, and every query tells the values of some of them.
+//!
 //! Each key alone must be linearizable: no read returns a value other than the newest. All keys together must be
 //! linearizable too, with batches, snapshots and iterators as single operations. This covers snapshot isolation,
 //! atomic batches, and views that never go back in time. A crash must leave a state of the same order that includes
@@ -34,7 +37,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tempfile::TempDir;
-use world::{KEY_COUNT, Site};
+use world::{ALL_COUNT, Site};
 
 /// Counts over many histories.
 #[derive(Default)]
@@ -74,7 +77,7 @@ pub fn run(seed: u64, crashes: bool, tally: &Tally) -> Outcome<u64> {
     };
     let mut site = Site::draw(env, &path, &mut rng);
     let (clock, values) = (Arc::new(Clock::default()), Arc::new(AtomicU32::new(0)));
-    let mut state = vec![operation::ABSENT; KEY_COUNT].into();
+    let mut state = vec![operation::ABSENT; ALL_COUNT].into();
     let mut operations = 0;
     for number in 0..4 {
         let ending = if crashes { Ending::draw_crash(&mut rng) } else { Ending::draw_close(&mut rng) };

@@ -111,7 +111,7 @@ impl Search<'_> {
     fn read_all(&self, mut configuration: Configuration) -> Configuration {
         for (slot, &index) in &self.open {
             if let Action::Read(seen) = &self.operations[index].action
-                && seen.iter().all(|&(index, value)| configuration.state[index] == value)
+                && fits(&configuration, seen)
             {
                 configuration.done |= 1 << slot;
             }
@@ -140,7 +140,8 @@ impl Search<'_> {
     fn successors(&self, from: &Configuration) -> Vec<Configuration> {
         let open = self.open.iter().filter(|(slot, _)| from.done & 1 << **slot == 0);
         let writes = open.filter_map(|(&slot, &index)| match &self.operations[index].action {
-            Action::Write { sets, durability } => {
+            Action::Write { seen, .. } if !fits(from, seen) => None,
+            Action::Write { sets, durability, .. } => {
                 let durable = self.recovered.is_some_and(|r| *durability >= r.survives);
                 let must = durable && self.operations[index].returned.is_some();
                 Some(self.write(from, slot, sets, must))
@@ -210,6 +211,11 @@ impl Search<'_> {
             open.concat()
         )
     }
+}
+
+/// Whether the keys have the values that an operation has read.
+fn fits(configuration: &Configuration, seen: &[(KeyIndex, Value)]) -> bool {
+    seen.iter().all(|&(index, value)| configuration.state[index] == value)
 }
 
 /// Some states of the configurations, as text.

@@ -12,7 +12,7 @@ fn write(
     sets: Pairs<'_>,
     durability: Durability,
 ) -> Operation {
-    let action = Action::Write { sets: sets.to_vec(), durability };
+    let action = Action::Write { seen: Vec::new(), sets: sets.to_vec(), durability };
     Operation { thread: called as usize, name: "write", called, returned: returned.into(), action }
 }
 
@@ -40,6 +40,19 @@ fn reads_see_the_newest_write_that_returned() {
     assert!(!holds(&[put(1, 2, &[(0, 1)]), see(3, 4, &[(0, ABSENT)])]), "a write is lost");
     assert!(!holds(&[see(1, 2, &[(0, 1)]), put(3, 4, &[(0, 1)])]), "a value from the future");
     assert!(!holds(&[see(1, 2, &[(0, 9)])]), "a value that was never written");
+}
+
+#[test]
+fn a_write_that_also_reads_does_both_at_once() {
+    let swap = |called, returned, seen: Pairs<'_>, sets: Pairs<'_>| {
+        let action = Action::Write { seen: seen.to_vec(), sets: sets.to_vec(), durability: Os };
+        Operation { thread: 0, name: "swap", called, returned: Some(returned), action }
+    };
+    let beside = |seen: Value| [put(1, 4, &[(0, 1)]), swap(2, 5, &[(0, seen)], &[(0, 2)])];
+    let then = |seen: Value, last: Value| holds(&[&beside(seen)[..], &[see(6, 7, &[(0, last)])]].concat());
+    assert!(then(ABSENT, 1) && then(1, 2));
+    assert!(!then(ABSENT, 2), "the put came between its read and its write");
+    assert!(!then(1, 1));
 }
 
 #[test]

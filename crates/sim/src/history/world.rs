@@ -1,11 +1,12 @@
-//! The database of a history: two keyspaces with a few keys each, and values that identify their write.
+//! The database of a history: two keyspaces with a few keys each, one with history, and values that identify their write.
 
-use super::operation::{ABSENT, Clock, KeyIndex, State, Value};
+use super::operation::{ABSENT, Clock, DELETED, KeyIndex, State, Value};
 use crate::finding::{Finding, Outcome, ensure, show};
 use crate::random::{Draw, Rng};
 use crate::sets::PLACEMENTS;
 use cairn::env::Env;
-use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Options};
+use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Options, Retention, Time, Version};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,8 +15,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 pub const KEYSPACES: usize = 2;
 /// Keys per keyspace.
 pub const KEYS: usize = 4;
-/// Number of all keys.
+/// Number of all keys of keyspaces without history.
 pub const KEY_COUNT: usize = KEYSPACES * KEYS;
+/// Keys in the keyspace with history.
+pub const TIMED_KEYS: usize = 2;
+/// Times of their versions.
+pub const TIMES: usize = 8;
+/// Number of all keys, and of all versions in the keyspace with history, which follow them.
+pub const ALL_COUNT: usize = KEY_COUNT + TIMED_KEYS * TIMES;
 
 /// The names of the keyspaces.
 const NAMES: [&str; KEYSPACES] = ["left", "right"];
@@ -26,6 +33,8 @@ pub struct World {
     pub db: Database,
     /// Its keyspaces.
     pub spaces: Vec<Keyspace>,
+    /// Its keyspace with history.
+    pub timed: Keyspace,
     /// Orders calls and returns.
     pub clock: Arc<Clock>,
     /// The number of the newest write.
@@ -43,6 +52,7 @@ pub struct Site {
     pub path: PathBuf,
     options: Options,
     keyspaces: [KeyspaceOptions; KEYSPACES],
+    timed: KeyspaceOptions,
 }
 
 impl Site {
@@ -67,7 +77,8 @@ impl Site {
                 .placement(*rng.pick(&PLACEMENTS))
                 .large_up_to(*rng.pick(&[0.05, 0.5, 1.0]))
         };
-        Site { env, path: path.to_owned(), options, keyspaces: [keyspace(), keyspace()] }
+        let timed = keyspace().history(Retention::All);
+        Site { env, path: path.to_owned(), options, keyspaces: [keyspace(), keyspace()], timed }
     }
 
     /// The same directory on another disk, such as the one that survived a crash.
@@ -80,8 +91,9 @@ impl Site {
         let db = Database::open_in(self.env.clone(), &self.path, self.options.clone())?;
         let open = |(name, options): (&&str, &KeyspaceOptions)| db.keyspace(name, options.clone());
         let spaces = NAMES.iter().zip(&self.keyspaces).map(open).collect::<cairn::Result<Vec<_>>>()?;
+        let timed = db.keyspace("timed", self.timed.clone())?;
         let (clock, values) = (clock.clone(), values.clone());
-        Ok(World { db, spaces, clock, values, stop: AtomicBool::new(false) })
+        Ok(World { db, spaces, timed, clock, values, stop: AtomicBool::new(false) })
     }
 }
 
@@ -91,6 +103,16 @@ impl World {
         self.values.fetch_add(1, Ordering::SeqCst) + 1
     }
 
+    /// A number that no other write has, and that tells the time of a version.
+    pub fn new_value_at(&self, index: KeyIndex) -> Value {
+        loop {
+            let value = self.new_value();
+            if value as usize % TIMES == locate_timed(index).1 {
+                return value;
+            }
+        }
+    }
+
     /// Whether the threads should continue.
     pub fn running(&self) -> bool {
         !self.stop.load(Ordering::SeqCst)
@@ -98,15 +120,49 @@ impl World {
 
     /// The present values of all keys. No other thread may write.
     pub fn state(&self) -> Outcome<State> {
-        let mut state = vec![ABSENT; KEY_COUNT];
+        let mut state = vec![ABSENT; ALL_COUNT];
         for (space, keyspace) in self.spaces.iter().enumerate() {
             for entry in keyspace.iter() {
                 let (index, value) = parse(space, &entry?)?;
                 state[index] = value;
             }
         }
+        for version in self.timed.changes::<&[u8]>(.., ..)? {
+            let (index, value) = parse_version(&version?)?;
+            state[index] = value;
+        }
         Ok(state.into())
     }
+}
+
+/// The key of a version, and the number of its time.
+pub fn locate_timed(index: KeyIndex) -> (String, usize) {
+    let index = index - KEY_COUNT;
+    (format!("key/{}", index / TIMES), index % TIMES)
+}
+
+/// All versions that a key may have.
+pub fn versions_of(key: usize) -> Range<KeyIndex> {
+    KEY_COUNT + key * TIMES..KEY_COUNT + (key + 1) * TIMES
+}
+
+/// The time with this number.
+pub fn time_of(number: usize) -> Time {
+    Time::from_micros(1_000_000 * (number as u64 + 1))
+}
+
+/// The place and the value of a version.
+pub fn parse_version(version: &Version) -> Outcome<(KeyIndex, Value)> {
+    let index = (KEY_COUNT..ALL_COUNT).find(|&index| {
+        let (key, time) = locate_timed(index);
+        key.as_bytes() == &version.key[..] && time_of(time) == version.time
+    });
+    ensure!(index.is_some(), "there is a version {version:?} that was never written");
+    let index = index.unwrap_or_default();
+    let value = version.value.as_ref().map_or(Ok(DELETED), |bytes| value_of(bytes))?;
+    let tells = value == DELETED || value as usize % TIMES == locate_timed(index).1;
+    ensure!(tells, "the version {version:?} has the value of another time");
+    Ok((index, value))
 }
 
 /// The keyspace of a key, and its bytes.

@@ -1,14 +1,14 @@
 //! A thread of a lifetime: makes random calls until the database is closed, and continues to call it afterwards.
 
-use super::held::{Held, Step, compare, hold};
+use super::held::{Held, Step, compare, has_history, hold};
 use super::ledger::{
-    Content, KEYS, Ledger, NAMES, PAIRS, bytes_of, key, number_of, own_prefix, pair, parse, prefix,
+    Content, KEYS, Ledger, NAMES, PAIRS, bytes_of, key, late_key, number_of, own_prefix, pair, parse, prefix,
 };
 use super::site::{THREADS, keyspace_options};
 use super::stage::{Ending, Stage};
 use crate::finding::{Finding, Outcome, ensure};
 use crate::random::{Draw, Rng};
-use cairn::{Database, Durability, ErrorKind, Keyspace};
+use cairn::{Database, Durability, ErrorKind, Keyspace, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -126,8 +126,10 @@ impl Actor {
     }
 
     fn step(&mut self) -> Outcome {
-        match self.rng.below(48) {
+        match self.rng.below(54) {
             0..12 => self.put(),
+            48..50 => self.put_late(),
+            50..54 => self.look_at_versions(),
             12..14 => self.delete(),
             14..19 => self.batch(),
             19 => self.delete_range(),
@@ -217,6 +219,62 @@ impl Actor {
         Ok(())
     }
 
+    /// Reads newest versions by time.
+    fn look_at_versions(&mut self) -> Outcome {
+        let (space, mine) = (self.rng.between(0, 1), prefix(self.ledger.thread));
+        if !self.handles.as_ref().is_some_and(|h| has_history(&h.spaces[space])) {
+            return Ok(());
+        }
+        let key = key(self.ledger.thread, self.rng.below(KEYS));
+        if self.rng.chance(1, 3) {
+            let end = format!("{mine}~");
+            let entries = self.call("recent", |h, _| {
+                let versions = h.spaces[space].recent(mine.as_str()..end.as_str())?;
+                versions
+                    .map(|v| v.map(|v| (v.key, v.value.unwrap_or_default())))
+                    .collect::<cairn::Result<Vec<_>>>()
+            })?;
+            let Some(entries) = entries else { return Ok(()) };
+            let found = entries.iter().map(parse).collect::<Outcome<Content>>()?;
+            return compare("recent", &found, self.ledger.content(NAMES[space]));
+        }
+        let value = match self.rng.chance(1, 2) {
+            true => self
+                .call("get_at", |h, _| Ok(h.spaces[space].get_at(&key, Time::MAX)?.and_then(|v| v.value)))?,
+            false => self.call("history", |h, _| {
+                Ok(h.spaces[space].history(&key, ..)?.next().transpose()?.and_then(|v| v.value))
+            })?,
+        };
+        if let Some(value) = value {
+            let number = value.map(|value| number_of(&value)).transpose()?;
+            let wanted = self.ledger.content(NAMES[space]).get(&key).copied();
+            ensure!(number == wanted, "the newest version of {key} is {number:?} instead of {wanted:?}");
+        }
+        Ok(())
+    }
+
+    /// Puts two versions of a key with times of their own, the later one first.
+    fn put_late(&mut self) -> Outcome {
+        let (space, durability) = (self.rng.between(0, 1), self.durability());
+        if !self.handles.as_ref().is_some_and(|h| has_history(&h.spaces[space])) {
+            return Ok(());
+        }
+        let (key, late, number) =
+            (late_key(self.ledger.thread), self.ledger.new_number(), self.ledger.new_number());
+        for (number, wins) in [(number, true), (late, false)] {
+            let time = Time::from_micros(number);
+            let put = |h: &mut Handles, _: &mut Rng| {
+                h.spaces[space].put_at_with(&key, bytes_of(number), time, durability)
+            };
+            match self.call("put_at", put)? {
+                Some(()) if wins => drop(self.ledger.content_mut(NAMES[space]).insert(key.clone(), number)),
+                Some(()) => {}
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
     fn scan(&mut self) -> Outcome {
         let (space, mine, backward) =
             (self.rng.between(0, 1), prefix(self.ledger.thread), self.rng.chance(1, 3));
@@ -238,13 +296,16 @@ impl Actor {
         }
         let mine = prefix(self.ledger.thread);
         let contents = NAMES.map(|name| self.ledger.content(name).clone());
-        self.held.push(match self.rng.chance(1, 3) {
-            true => Held::Snapshot(handles.db.snapshot(), contents, mine),
-            false => {
-                let (space, [left, right]) = (self.rng.between(0, 1), contents);
-                hold(&handles.spaces[space], &mine, if space == 0 { left } else { right }, &mut self.rng)
-            }
-        });
+        if self.rng.chance(1, 3) {
+            self.held.push(Held::Snapshot(handles.db.snapshot(), contents, mine));
+            return Ok(());
+        }
+        let (space, [left, right]) = (self.rng.between(0, 1), contents);
+        let content = if space == 0 { left } else { right };
+        // Some of them are also made after the close, and fail at the first move.
+        let held = hold(&handles.spaces[space], &mine, content, &mut self.rng);
+        let held = self.judge("a new iterator or cursor", false, held)?;
+        self.held.extend(held);
         Ok(())
     }
 
@@ -260,19 +321,19 @@ impl Actor {
         let moved = held.advance(self.handles.as_ref().map(|h| &h.spaces), &mut self.rng);
         if let Ok(Ok(Step::Ended)) = moved {
             // An iterator that has returned its end will not return an error.
-            if !matches!(held, Held::Range(..)) {
+            if !held.is_iterator() {
                 self.held.push(held);
             }
             return Ok(());
         }
-        let is_range = matches!(held, Held::Range(..));
+        let is_iterator = held.is_iterator();
         match self.judge(what, closed, moved)? {
             Some(step) => {
                 step?;
                 self.held.push(held);
             }
             // An iterator returns the error once.
-            None if is_range => {}
+            None if is_iterator => {}
             None => self.held.push(held),
         }
         Ok(())
@@ -422,8 +483,10 @@ impl Actor {
     }
 
     fn late_call(&mut self) -> Outcome {
-        match self.rng.below(16) {
+        match self.rng.below(19) {
             0..2 => self.put(),
+            16 => self.put_late(),
+            17..19 => self.look_at_versions(),
             2 => self.delete(),
             3..5 => self.batch(),
             5 => self.delete_range(),

@@ -6,7 +6,7 @@
 use super::ledger::{Content, NAMES, number_of, parse};
 use crate::finding::{Finding, Outcome, ensure};
 use crate::random::{Draw, Rng};
-use cairn::{Cursor, Keyspace, Range, Slice, Snapshot};
+use cairn::{Cursor, Keyspace, Range, Retention, Slice, Snapshot, Versions};
 
 /// A held object with its expected content.
 pub enum Held {
@@ -14,6 +14,8 @@ pub enum Held {
     Range(Box<Range>, Content),
     /// A cursor with all entries that it covers.
     Cursor(Box<Cursor>, Content),
+    /// An iterator over the newest versions, with those that it has not returned yet.
+    Versions(Box<Versions>, Content),
     /// A snapshot with the thread's entries in each keyspace, and their prefix.
     Snapshot(Snapshot, [Content; 2], String),
 }
@@ -40,14 +42,25 @@ impl Held {
         match self {
             Held::Range(..) => "a move of a held iterator",
             Held::Cursor(..) => "a seek of a held cursor",
+            Held::Versions(..) => "a move of held versions",
             Held::Snapshot(..) => "a read of a held snapshot",
         }
+    }
+
+    /// Whether it ends with the first error.
+    pub fn is_iterator(&self) -> bool {
+        matches!(self, Held::Range(..) | Held::Versions(..))
     }
 
     /// Uses the object once. A snapshot needs keyspaces; without them nothing is done.
     pub fn advance(&mut self, spaces: Option<&[Keyspace; 2]>, rng: &mut Rng) -> Moved {
         match self {
-            Held::Range(range, left) => step(range, left, rng.chance(1, 3)),
+            Held::Range(range, left) => step(&mut **range, left, rng.chance(1, 3)),
+            Held::Versions(versions, left) => {
+                let mut entries =
+                    versions.map(|found| found.map(|v| (v.key, v.value.expect("a version of now"))));
+                step(&mut entries, left, rng.chance(1, 3))
+            }
             Held::Cursor(cursor, content) => seek(cursor, content, rng),
             Held::Snapshot(snapshot, contents, prefix) => match spaces {
                 Some(spaces) => look(snapshot, spaces, contents, prefix, rng),
@@ -57,7 +70,11 @@ impl Held {
     }
 }
 
-fn step(range: &mut Range, left: &mut Content, backward: bool) -> Moved {
+fn step(
+    range: &mut impl DoubleEndedIterator<Item = cairn::Result<(Slice, Slice)>>,
+    left: &mut Content,
+    backward: bool,
+) -> Moved {
     let entry = if backward { range.next_back() } else { range.next() };
     let wanted = if backward { left.pop_last() } else { left.pop_first() };
     let Some(entry) = entry else {
@@ -134,14 +151,18 @@ fn look(
 }
 
 /// Creates an iterator or cursor to hold.
-pub fn hold(space: &Keyspace, prefix: &str, content: Content, rng: &mut Rng) -> Held {
-    match rng.chance(1, 2) {
-        true => Held::Range(Box::new(space.prefix(prefix)), content),
-        false => {
-            let end = format!("{prefix}~");
-            Held::Cursor(Box::new(space.cursor_bounded(prefix..&end)), content)
-        }
-    }
+pub fn hold(space: &Keyspace, prefix: &str, content: Content, rng: &mut Rng) -> cairn::Result<Held> {
+    let end = format!("{prefix}~");
+    Ok(match rng.below(3) {
+        0 => Held::Range(Box::new(space.prefix(prefix)), content),
+        1 if has_history(space) => Held::Versions(Box::new(space.recent(prefix..&end)?), content),
+        _ => Held::Cursor(Box::new(space.cursor_bounded(prefix..&end)), content),
+    })
+}
+
+/// Whether older versions are kept.
+pub fn has_history(space: &Keyspace) -> bool {
+    space.options().history != Retention::None
 }
 
 /// Fails unless the result of `name` is what the thread expects.

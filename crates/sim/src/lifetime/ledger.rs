@@ -35,6 +35,11 @@ pub fn pair(thread: usize, number: u64) -> String {
     format!("t{thread}/pair/{number}")
 }
 
+/// A key that is only put with times of its own.
+pub fn late_key(thread: usize) -> String {
+    format!("t{thread}/late")
+}
+
 /// The prefix of the names of keyspaces that a thread creates.
 pub fn own_prefix(thread: usize) -> String {
     format!("own-{thread}-")

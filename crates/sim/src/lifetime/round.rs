@@ -234,6 +234,10 @@ fn files(site: &Site, db: &Database) -> Outcome {
 
 fn look_at_files(site: &Site, db: &Database) -> Outcome {
     let mut named = BTreeSet::new();
+    // Those of older versions are counted only.
+    let stats = db.stats();
+    let histories = stats.keyspaces.iter().filter_map(|keyspace| keyspace.history.as_ref());
+    let older: usize = histories.flat_map(|tree| &tree.levels).map(|level| level.tables).sum();
     for name in db.keyspaces() {
         for guard in db.open_keyspace(&name)?.guards() {
             named.extend(guard.tables.iter().map(|table| format!("{:06}.tbl", table.number)));
@@ -252,7 +256,10 @@ fn look_at_files(site: &Site, db: &Database) -> Outcome {
             name => return Err(Finding::new(format!("{name} is no file of a database: {names:?}"))),
         }
     }
-    ensure!(tables == named, "the directory has tables {tables:?}, and named are {named:?}");
+    ensure!(
+        tables.is_superset(&named) && tables.len() == named.len() + older,
+        "the directory has tables {tables:?}, and named are {named:?} and {older} of older versions"
+    );
     ensure!(manifests == 1, "there are {manifests} manifests: {names:?}");
     let stats = db.stats();
     let known = (stats.log.segments + stats.values.logs, stats.values.files);

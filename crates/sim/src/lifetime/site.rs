@@ -3,7 +3,7 @@
 use crate::random::{Draw, Rng};
 use crate::sets::PLACEMENTS;
 use cairn::env::{Env, SimEnv};
-use cairn::{Durability, KeyspaceOptions, Options};
+use cairn::{Durability, KeyspaceOptions, Options, Retention};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -60,4 +60,5 @@ pub fn keyspace_options(rng: &mut Rng) -> KeyspaceOptions {
         .max_tables_per_guard(rng.between(1, 3))
         .placement(*rng.pick(&PLACEMENTS))
         .large_up_to(*rng.pick(&[0.05, 0.5]))
+        .history(*rng.pick(&[Retention::None, Retention::None, Retention::All, Retention::Versions(2)]))
 }

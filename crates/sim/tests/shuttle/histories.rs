@@ -8,7 +8,7 @@ use shuttle::thread;
 use sim::history::actor::Actor;
 use sim::history::check::{Cut, Epoch, check as explain};
 use sim::history::operation::Clock;
-use sim::history::world::{KEY_COUNT, Site};
+use sim::history::world::{ALL_COUNT, Site};
 use sim::random::Rng;
 use std::path::Path;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub fn scenario() {
         .collect();
     world.db.flush().unwrap();
     world.spaces[0].compact().unwrap();
-    let mut epoch = Epoch { start: vec![0; KEY_COUNT].into(), record: Vec::new(), snapshots: Vec::new() };
+    let mut epoch = Epoch { start: vec![0; ALL_COUNT].into(), record: Vec::new(), snapshots: Vec::new() };
     let mut open = Vec::new();
     for actor in actors {
         let ended = actor.join().unwrap();

@@ -7,7 +7,7 @@ use crate::format::decode_error::DecodeError;
 use crate::format::filter;
 use crate::format::footer;
 use crate::format::frame::{self, Handle, Kind};
-use crate::format::options::TableMeta;
+use crate::format::options::{TableMeta, TableOwner, filter_hash};
 use crate::read::block::Node;
 use crate::read::entry_cursor::EntryCursor;
 use crate::read::index::read_filter;
@@ -33,7 +33,7 @@ fn verify(table: &Table, step: &mut dyn FnMut(u64) -> Result<()>) -> Result<Tabl
     let footer = table.root()?.footer;
     let filter = read_filter(table, &footer.filter)?;
     let leaves = read_index(table)?;
-    let mut walk = Walk::new(table, filter, footer.filter.probes);
+    let mut walk = Walk::new(table, filter, footer.filter.probes)?;
     let mut next = 0;
     for (i, (bound, handle)) in leaves.iter().enumerate() {
         if handle.offset != next {
@@ -45,8 +45,13 @@ fn verify(table: &Table, step: &mut dyn FnMut(u64) -> Result<()>) -> Result<Tabl
     if next != footer.data_size {
         return Err(table.fault(DecodeError::Corrupt("data that the index does not know"), next));
     }
-    let found = walk.finish();
-    if table.meta()? != found {
+    let mut found = walk.finish();
+    let stored = table.meta()?;
+    if stored.shadowed == 0 {
+        // Earlier Cairns did not count older versions.
+        found.shadowed = 0;
+    }
+    if stored != found {
         return Err(
             table.fault(DecodeError::Corrupt("properties and data do not agree"), footer.properties.offset)
         );
@@ -112,15 +117,17 @@ struct Walk<'a> {
     table: &'a Table,
     filter: Vec<Line>,
     probes: u8,
+    owner: Option<TableOwner>,
     last: Option<Mark>,
     at: EntryCursor,
     meta: TableMeta,
 }
 
 impl<'a> Walk<'a> {
-    fn new(table: &'a Table, filter: Vec<Line>, probes: u8) -> Self {
+    fn new(table: &'a Table, filter: Vec<Line>, probes: u8) -> Result<Self> {
         let meta = TableMeta::empty(table.number(), table.file_size());
-        Walk { table, filter, probes, last: None, at: EntryCursor::new(), meta }
+        let owner = table.owner()?;
+        Ok(Walk { table, filter, probes, owner, last: None, at: EntryCursor::new(), meta })
     }
 
     /// Checks the data block at `handle`, with entries in `bound..next`, and the zero padding after it. Returns the end of the padding.
@@ -176,8 +183,8 @@ impl<'a> Walk<'a> {
         {
             return Err(DecodeError::Corrupt("entries are out of order"));
         }
-        let hash = base::hash(key);
         if self.probes > 0 {
+            let hash = filter_hash(self.owner.as_ref(), key);
             let line = &self.filter[filter::line(hash, self.filter.len() as u64) as usize].0;
             if !filter::line_may_contain(line, hash, self.probes) {
                 return Err(DecodeError::Corrupt("the filter lacks a key"));
@@ -186,7 +193,8 @@ impl<'a> Walk<'a> {
         if self.meta.entries == 0 {
             self.meta.smallest = key.to_vec();
         }
-        self.meta.count(trailer, key.len(), value.len());
+        let same_key = self.last.as_ref().is_some_and(|(last, _)| last == key);
+        self.meta.count(same_key, trailer, key.len(), value.len());
         if trailer.is_reference() && !self.meta.count_reference(value) {
             return Err(DecodeError::Corrupt("a reference to a value is malformed"));
         }

@@ -1,7 +1,7 @@
 //! The options of a writer, the description of a finished table, and the names of table files.
 
 use crate::format::compression::Compression;
-use base::{MAX_SEQ, Reference, SegmentShare, Seq, Trailer};
+use base::{MAX_SEQ, Reference, SegmentShare, Seq, Time, Trailer};
 use std::sync::Arc;
 
 /// How a table is written. Readers do not need the options: the file describes itself.
@@ -24,6 +24,37 @@ pub struct TableOwner {
     pub number: u64,
     /// Its name.
     pub name: Arc<str>,
+    /// The number of the owner whose older versions the table has: its keys end with a time of [`KEY_TIME_LEN`] bytes.
+    pub history_of: Option<u64>,
+    /// Whether the owner has history: its values and tombstones have their times behind them.
+    pub has_history: bool,
+}
+
+/// Bytes of the time at the end of the keys of tables with older versions.
+pub const KEY_TIME_LEN: usize = 8;
+
+impl TableOptions {
+    /// Whether keys end with a time: see [`TableOwner::history_of`].
+    pub fn has_times(&self) -> bool {
+        self.owner.as_ref().is_some_and(|owner| owner.history_of.is_some())
+    }
+
+    /// The hash of the part of `key` that the filter of a table has: without the time, if keys end with one. So a filter tells whether the
+    /// table has any version of a key, and takes no more space for many versions than for one.
+    #[inline]
+    pub fn filter_hash(&self, key: &[u8]) -> u64 {
+        filter_hash(self.owner.as_ref(), key)
+    }
+}
+
+/// [`TableOptions::filter_hash`] for a table of `owner`.
+#[inline]
+pub(crate) fn filter_hash(owner: Option<&TableOwner>, key: &[u8]) -> u64 {
+    let timed = owner.is_some_and(|owner| owner.history_of.is_some());
+    match key.split_last_chunk::<KEY_TIME_LEN>().filter(|_| timed) {
+        Some((part, _)) => base::hash(part),
+        None => base::hash(key),
+    }
 }
 
 impl Default for TableOptions {
@@ -37,7 +68,42 @@ impl Default for TableOptions {
     }
 }
 
-/// The description of a finished table. All fields but `cleared_seq` are also stored in the file.
+/// The times of the versions in a table of older versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableTimes {
+    /// That of the first version.
+    pub earliest: Time,
+    /// That of the last version.
+    pub latest: Time,
+    /// The end of the version that ended first.
+    pub first_end: Time,
+    /// The end of the version that ended last; [`Time::MAX`] if one has no end.
+    pub last_end: Time,
+    /// Whether it may have late versions: such that were written after later ones of their keys, whose stored ends are then not the true
+    /// ones.
+    pub late: bool,
+}
+
+impl TableTimes {
+    /// Whether the table may have what a query for times from `from` on needs: versions that had not ended by then. What comes after the last
+    /// time of a query is needed, too: it tells when a version of the primary tree ended.
+    pub fn meets(&self, from: Time) -> bool {
+        self.late || self.last_end >= from
+    }
+
+    /// The times of both.
+    pub fn and(self, other: TableTimes) -> TableTimes {
+        TableTimes {
+            earliest: self.earliest.min(other.earliest),
+            latest: self.latest.max(other.latest),
+            first_end: self.first_end.min(other.first_end),
+            last_end: self.last_end.max(other.last_end),
+            late: self.late || other.late,
+        }
+    }
+}
+
+/// The description of a finished table. All fields but `cleared_seq` and `times` are also stored in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableMeta {
     /// Number of the file.
@@ -61,6 +127,10 @@ pub struct TableMeta {
     /// The table has no entry that a range tombstone with this sequence number or a smaller one deletes: they were dropped when the table
     /// was written. Stored in the manifest; 0 when read from the file.
     pub cleared_seq: Seq,
+    /// Entries that are older versions of the key of the entry before.
+    pub shadowed: u64,
+    /// The times of the versions, if the table has older versions.
+    pub times: Option<TableTimes>,
     /// The value segments that entries refer to, ascending.
     pub segments: Vec<SegmentShare>,
 }
@@ -79,6 +149,8 @@ impl TableMeta {
             max_seq: 0,
             user_bytes: 0,
             cleared_seq: 0,
+            shadowed: 0,
+            times: None,
             segments: Vec::new(),
         }
     }
@@ -90,10 +162,11 @@ impl TableMeta {
         reference.inspect(|reference| SegmentShare::count(&mut self.segments, reference)).is_some()
     }
 
-    /// Counts an entry. Smallest and largest key are set by the caller.
+    /// Counts an entry. `same_key`: of the key of the entry before. Smallest and largest key are set by the caller.
     #[inline]
-    pub(crate) fn count(&mut self, trailer: Trailer, key_len: usize, value_len: usize) {
+    pub(crate) fn count(&mut self, same_key: bool, trailer: Trailer, key_len: usize, value_len: usize) {
         self.entries += 1;
+        self.shadowed += u64::from(same_key);
         self.tombstones += u64::from(trailer.is_delete());
         self.min_seq = self.min_seq.min(trailer.seq());
         self.max_seq = self.max_seq.max(trailer.seq());

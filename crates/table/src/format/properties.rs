@@ -26,6 +26,9 @@ const MAX: u8 = 7;
 const OWNER: u8 = 8;
 const OWNER_NAME: u8 = 9;
 const SEGMENTS: u8 = 10;
+const HISTORY_OF: u8 = 11;
+const SHADOWED: u8 = 12;
+const HAS_HISTORY: u8 = 13;
 
 /// Appends the block's payload.
 pub(crate) fn encode(meta: &TableMeta, owner: Option<&TableOwner>, out: &mut Vec<u8>) {
@@ -46,6 +49,12 @@ pub(crate) fn encode(meta: &TableMeta, owner: Option<&TableOwner>, out: &mut Vec
         out.push(tag);
         put_bytes(out, key);
     }
+    if meta.shadowed > 0 {
+        let mut number = Vec::with_capacity(10);
+        put_varint(&mut number, meta.shadowed);
+        out.push(SHADOWED);
+        put_bytes(out, &number);
+    }
     if !meta.segments.is_empty() {
         let mut segments = Vec::new();
         SegmentShare::encode(&meta.segments, &mut segments);
@@ -59,17 +68,27 @@ pub(crate) fn encode(meta: &TableMeta, owner: Option<&TableOwner>, out: &mut Vec
         put_bytes(out, &number);
         out.push(OWNER_NAME);
         put_bytes(out, owner.name.as_bytes());
+        if owner.has_history {
+            out.push(HAS_HISTORY);
+            put_bytes(out, &[]);
+        }
+        if let Some(history_of) = owner.history_of {
+            let mut number = Vec::with_capacity(10);
+            put_varint(&mut number, history_of);
+            out.push(HISTORY_OF);
+            put_bytes(out, &number);
+        }
     }
 }
 
 const BAD: DecodeError = DecodeError::Corrupt("properties are malformed");
 
 /// The fields of the block's payload, by tag.
-struct Fields<'a>([Option<&'a [u8]>; 11]);
+struct Fields<'a>([Option<&'a [u8]>; 14]);
 
 impl<'a> Fields<'a> {
     fn of(payload: &'a [u8]) -> Result<Fields<'a>, DecodeError> {
-        let mut fields = [None; 11];
+        let mut fields = [None; 14];
         let mut reader = Reader::new(payload);
         while !reader.is_empty() {
             let tag = reader.u8().ok_or(BAD)?;
@@ -95,7 +114,12 @@ impl<'a> Fields<'a> {
 pub(crate) fn owner(payload: &[u8]) -> Option<TableOwner> {
     let fields = Fields::of(payload).ok()?;
     let name = std::str::from_utf8(fields.bytes(OWNER_NAME).ok()?).ok()?;
-    Some(TableOwner { number: fields.number(OWNER).ok()?, name: name.into() })
+    let has_history = fields.0[usize::from(HAS_HISTORY)].is_some();
+    let history_of = match fields.0[usize::from(HISTORY_OF)] {
+        Some(_) => Some(fields.number(HISTORY_OF).ok()?),
+        None => None,
+    };
+    Some(TableOwner { number: fields.number(OWNER).ok()?, name: name.into(), history_of, has_history })
 }
 
 /// Decodes the block's payload; the caller gives number and size of the file.
@@ -112,6 +136,8 @@ pub(crate) fn decode(payload: &[u8], number: u64, file_size: u64) -> Result<Tabl
         max_seq: fields.number(MAX_SEQ)?,
         user_bytes: fields.number(USER_BYTES)?,
         cleared_seq: 0,
+        shadowed: fields.0[usize::from(SHADOWED)].map_or(Ok(0), |_| fields.number(SHADOWED))?,
+        times: None,
         segments: fields.0[usize::from(SEGMENTS)]
             .map_or(Some(Vec::new()), SegmentShare::decode)
             .ok_or(BAD)?,
@@ -135,10 +161,20 @@ mod tests {
             max_seq: 1 << 50,
             user_bytes: 4000,
             cleared_seq: 0,
+            shadowed: 0,
+            times: None,
             segments: vec![SegmentShare { segment: 7, count: 2, bytes: 300 }],
         };
         let mut out = vec![200, 2, 1, 1];
-        let us = TableOwner { number: 300, name: "us".into() };
+        let us = TableOwner { number: 300, name: "us".into(), history_of: None, has_history: false };
+        let mut historical = Vec::new();
+        let of_us = TableOwner { number: 301, history_of: Some(300), ..us.clone() };
+        encode(&meta, Some(&of_us), &mut historical);
+        assert_eq!(owner(&historical), Some(of_us));
+        historical.clear();
+        let with_history = TableOwner { has_history: true, ..us.clone() };
+        encode(&meta, Some(&with_history), &mut historical);
+        assert_eq!(owner(&historical), Some(with_history));
         encode(&meta, Some(&us), &mut out);
         assert_eq!(owner(&out), Some(us.clone()));
         // Without the first required field.

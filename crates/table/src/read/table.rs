@@ -15,7 +15,7 @@ use crate::format::decode_error::DecodeError;
 use crate::format::footer::{self, Footer};
 use crate::format::frame::{self, Handle, Kind};
 use crate::format::node::{self, Layout};
-use crate::format::options::TableMeta;
+use crate::format::options::{TableMeta, TableOwner};
 use crate::format::properties;
 use crate::read::block::Node;
 use crate::read::pinned_index::PinnedIndex;
@@ -104,10 +104,19 @@ impl Table {
         BlockKey { file: self.file.number, offset: handle.offset }
     }
 
+    fn properties(&self) -> Result<(Handle, Slice)> {
+        let handle = self.root()?.footer.properties;
+        Ok((handle, self.read(handle, Kind::Properties, properties::MAX_LEN)?))
+    }
+
+    /// The owner in the properties block, if it names one. Reads the block from the file at each call.
+    pub(crate) fn owner(&self) -> Result<Option<TableOwner>> {
+        Ok(properties::owner(&self.properties()?.1))
+    }
+
     /// The content of the properties block. Reads it from the file at each call.
     pub fn meta(&self) -> Result<TableMeta> {
-        let handle = self.root()?.footer.properties;
-        let payload = self.read(handle, Kind::Properties, properties::MAX_LEN)?;
+        let (handle, payload) = self.properties()?;
         let decoded = properties::decode(&payload, self.file.number, self.file.size);
         decoded.map_err(|f| self.fault(f, handle.offset))
     }

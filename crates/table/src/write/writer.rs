@@ -11,7 +11,7 @@ use crate::format::footer::Footer;
 use crate::format::frame::{self, Handle, Kind};
 use crate::format::node_builder::NodeBuilder;
 use crate::format::options::{TableMeta, TableOptions};
-use crate::format::options::{TableOwner, table_file_name};
+use crate::format::options::{TableOwner, filter_hash, table_file_name};
 use crate::format::properties;
 use crate::write::block_align::BlockAligner;
 use base::checksum::Place;
@@ -115,11 +115,11 @@ impl TableWriter {
     /// Adds an entry, which must come after the last one in the order of [`base::compare`].
     #[inline]
     pub fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
-        let hash = if self.bits_per_key > 0 { base::hash(key) } else { 0 };
+        let hash = if self.bits_per_key > 0 { filter_hash(self.owner.as_ref(), key) } else { 0 };
         self.add_hashed(key, hash, trailer, value)
     }
 
-    /// Like [`TableWriter::add`], for a caller that already has the key's hash ([`base::hash`]).
+    /// Like [`TableWriter::add`], for a caller that already has the key's hash ([`TableOptions::filter_hash`]).
     #[inline]
     pub fn add_hashed(&mut self, key: &[u8], hash: u64, trailer: Trailer, value: &[u8]) -> Result<()> {
         if key.len() > MAX_KEY_LEN || value.len() > MAX_VALUE_LEN {
@@ -133,11 +133,12 @@ impl TableWriter {
             self.finish_block(NodeBuilder::len_alone(key, value))?;
             self.begin_block(key, trailer)?;
         }
-        if !same_key && self.bits_per_key > 0 {
+        // Versions of one key in a row have one hash.
+        if !same_key && self.bits_per_key > 0 && self.hashes.last() != Some(&hash) {
             self.hashes.push(hash);
         }
         self.block.add(key, trailer, value);
-        self.meta.count(trailer, key.len(), value.len());
+        self.meta.count(same_key, trailer, key.len(), value.len());
         match trailer.is_reference() && !self.meta.count_reference(value) {
             true => Err(Error::invalid(format!("{}: a reference is malformed", self.path.display()))),
             false => Ok(()),

@@ -73,6 +73,8 @@ pub fn meta_of(number: u64, file_size: u64, entries: &[Entry]) -> TableMeta {
         max_seq: entries.iter().map(|e| e.trailer.seq()).max().unwrap(),
         user_bytes: entries.iter().map(|e| (e.key.len() + e.value.len()) as u64).sum(),
         cleared_seq: 0,
+        shadowed: entries.windows(2).filter(|pair| pair[0].key == pair[1].key).count() as u64,
+        times: None,
         segments: Vec::new(),
     }
 }

@@ -12,6 +12,9 @@ use std::sync::Arc;
 /// trigger itself is larger.
 const MAX_INPUTS: usize = 8;
 
+/// Level 0 of an unordered tree may have so many times more tables before it slows writers.
+const MOVED_AT_ONCE: f64 = 16.0;
+
 /// A plan for the oldest tables of level 0; also `None` if a plan in progress has to end first.
 pub(super) fn plan(picker: &Picker<'_>, reason: Reason) -> Option<Plan> {
     unchecked_plan(picker, reason)
@@ -82,6 +85,9 @@ fn target(picker: &Picker<'_>, inputs: &[Arc<LiveTable>]) -> usize {
 
 /// How far compaction is behind: 0 if it is not, 1 if level 0 has twice the number of tables that triggers its compaction. Tables
 /// that an unreadable one prevents from being compacted do not count, because waiting would not help.
+///
+/// An unordered tree gets tables from jobs of another tree, many at once and most of them narrow enough to be moved. Up to 32 times the
+/// number is no debt of more than 1, at which writers are not slowed yet.
 pub(crate) fn debt(version: &Version, options: &TreeOptions) -> f64 {
     let tables = &version.level0;
     let waiting = match unreadable::has_unreadable(tables) {
@@ -90,6 +96,9 @@ pub(crate) fn debt(version: &Version, options: &TreeOptions) -> f64 {
         }),
         false => tables.len(),
     };
-    let level0 = waiting as f64 / options.level0_tables as f64;
-    (level0 - 1.0).max(0.0)
+    let debt = |tables: f64| (tables / options.level0_tables as f64 - 1.0).max(0.0);
+    match version.unordered {
+        true => debt(waiting as f64).min(1.0).max(debt(waiting as f64 / MOVED_AT_ONCE)),
+        false => debt(waiting as f64),
+    }
 }

@@ -12,8 +12,8 @@ use crate::version::{Guard, runs};
 ///
 /// The sequence of plans ends even if writes go on. For any key, the number of covered tables with the key never grows, because a
 /// plan makes at most one table of its inputs at a key; no covered table moves up; and each plan moves a covered table down or
-/// leaves fewer of them. (In the last level, a table that is covered as a whole is merged alone if it has tombstones to drop: each
-/// such merge leaves fewer tombstones.)
+/// leaves fewer of them. (In the last level, a table that is covered as a whole is merged alone if it has tombstones or older
+/// versions to drop: each such merge leaves fewer of them.)
 pub(crate) fn pick_range(
     picker: &Picker<'_>,
     from: &[u8],
@@ -112,6 +112,7 @@ impl Search<'_> {
         let requested = || guard.tables.iter().filter(|t| picker.is_requested(t));
         let merge = || {
             runs(&requested().cloned().collect::<Vec<_>>()) > 1
+                || picker.can_drop_versions(guard)
                 || range_tombstones::would_drop_entries(picker, guard)
         };
         requested().any(|t| t.overlaps_range(self.from, self.to))

@@ -16,7 +16,7 @@
 //!   seqno_order                                         which cuts keep newer data above older
 //!      |
 //!   shape, read_triggered, space_amp, idle,             which guards are due
-//!   range_tombstones
+//!   range_tombstones, expired
 //!      |
 //!   picker, plan                                        the input and the output of all of them
 //! ```
@@ -25,6 +25,7 @@
 //! that changes a version.
 
 mod complete;
+mod expired;
 mod guard;
 mod idle;
 mod level0;
@@ -58,10 +59,12 @@ mod trivial_move_tests;
 #[cfg(test)]
 mod unordered_tests;
 
+pub use expired::expired_bytes;
+pub(crate) use expired::next_horizon;
 pub(crate) use level0::debt;
 pub(crate) use manual::pick_range;
 pub(crate) use pick::pick;
 pub(crate) use picker::Picker;
 pub use plan::{PickBlocked, Plan, Reason};
 pub(crate) use seqno_order::describe_misplaced;
-pub use space_amp::Space;
+pub use space_amp::{Space, stale_bytes};

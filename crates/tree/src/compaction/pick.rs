@@ -1,6 +1,6 @@
 //! Picks the most urgent compaction. The order of the policies:
 //!
-//! 1. tables that range tombstones hide completely (`range_tombstones.rs`)
+//! 1. tables that range tombstones hide completely (`range_tombstones.rs`), or that have expired (`expired.rs`)
 //! 2. on a nearly full disk, only plans that fit and free space (`low_space.rs`)
 //! 3. level 0: with enough tables, or early because of reads or a pause of writes (`level0.rs`, `read_triggered.rs`, `idle.rs`);
 //!    tables that can be moved come first (`trivial_move.rs`)
@@ -9,12 +9,15 @@
 use super::picker::{Candidate, Picker};
 use super::plan::{Plan, Reason};
 use super::{
-    guard, idle, level0, low_space, range_tombstones, read_triggered, shape, space_amp, trivial_move,
+    expired, guard, idle, level0, low_space, range_tombstones, read_triggered, shape, space_amp, trivial_move,
 };
 
 /// The most urgent plan that shares no table with a plan in progress.
 pub(crate) fn pick(picker: &Picker<'_>) -> Option<Plan> {
     if let Some(plan) = range_tombstones::hidden_tables(picker) {
+        return Some(plan);
+    }
+    if let Some(plan) = expired::tables(picker) {
         return Some(plan);
     }
     if picker.free_space.is_some() {
@@ -47,6 +50,7 @@ fn level0_reason(picker: &Picker<'_>) -> Option<Reason> {
 fn candidates(picker: &Picker<'_>) -> Vec<Candidate> {
     let mut candidates = Vec::new();
     shape::candidates(picker, &mut candidates);
+    expired::candidates(picker, &mut candidates);
     read_triggered::candidates(picker, &mut candidates);
     space_amp::candidates(picker, &mut candidates);
     idle::candidates(picker, &mut candidates);

@@ -280,13 +280,14 @@ fn edits_survive_encoding() {
             sketch
         })],
         range_tombstones_added: vec![
-            base::RangeTombstone { from: slice(""), to: Some(slice("c")), seq: 7 },
-            base::RangeTombstone { from: slice("x"), to: None, seq: 300 },
+            base::RangeTombstone { from: slice(""), to: Some(slice("c")), seq: 7, time: base::Time::MIN },
+            base::RangeTombstone { from: slice("x"), to: None, seq: 300, time: base::Time::from_micros(5) },
         ],
         range_tombstones_removed: vec![base::RangeTombstone {
             from: slice("a"),
             to: Some(slice("b")),
             seq: 1 << 50,
+            time: base::Time::MIN,
         }],
         oldest_reader: None,
     };

@@ -4,7 +4,7 @@ use super::plan::{Plan, Reason};
 use crate::TreeOptions;
 use crate::guards::AdaptiveGuards;
 use crate::version::{Guard, LiveTable, Version};
-use base::Seq;
+use base::{Seq, Time};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -29,6 +29,8 @@ pub(crate) struct Picker<'a> {
     pub free_space: Option<u64>,
     /// Whether writes pause.
     pub idle: bool,
+    /// Versions that ended until then have expired; `None` if time alone makes none expire.
+    pub horizon: Option<Time>,
     /// For a requested compaction: newer entries need not be compacted. Otherwise [`Seq::MAX`].
     pub requested_seq: Seq,
 }
@@ -60,7 +62,7 @@ impl<'a> Picker<'a> {
     /// Whether a plan is progress for a request: it moves a covered table down, or merges several covered tables in place.
     pub(super) fn is_progress(&self, plan: &Plan) -> bool {
         let requested = plan.inputs.iter().filter(|(n, t)| *n == plan.source && self.is_requested(t)).count();
-        requested > usize::from(plan.target == plan.source && plan.reason != Reason::RangeTombstones)
+        requested > usize::from(plan.target == plan.source && !plan.removes_unread())
     }
 
     /// The bytes of the guards of the next level below a guard of level `n`.
@@ -88,6 +90,13 @@ impl<'a> Picker<'a> {
     pub(super) fn can_drop_tombstones(&self, guard: &Guard) -> bool {
         let oldest = self.oldest_snapshot.unwrap_or(Seq::MAX).min(self.requested_seq);
         guard.tables.iter().any(|t| t.meta.tombstones > 0 && t.meta.max_seq <= oldest)
+    }
+
+    /// Whether a merge of this guard certainly drops versions that were kept for readers, which are gone. As for tombstones, if the request
+    /// covers a whole table.
+    pub(super) fn can_drop_versions(&self, guard: &Guard) -> bool {
+        let oldest = self.oldest_snapshot.unwrap_or(Seq::MAX).min(self.requested_seq);
+        guard.tables.iter().any(|t| t.meta.shadowed > 0 && t.meta.max_seq <= oldest)
     }
 
     /// The first level that has tables or is the target of a plan in progress; the last level if there is none.

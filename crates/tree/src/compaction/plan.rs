@@ -4,9 +4,10 @@
 //! turns their output into an edit.
 
 use crate::version::{LiveTable, ValueSum};
-use base::Slice;
+use base::{Slice, Time};
 use std::fmt;
 use std::sync::Arc;
+use table::TableMeta;
 
 /// The reason for a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,6 +37,10 @@ pub enum Reason {
     Manual,
     /// Range tombstones hide whole tables, which are removed without being read.
     RangeTombstones,
+    /// Many older versions in a guard have expired (`expired.rs`).
+    Expired,
+    /// All versions of whole tables have expired, which are removed without being read.
+    ExpiredTables,
 }
 
 impl fmt::Display for Reason {
@@ -53,6 +58,8 @@ impl fmt::Display for Reason {
             Reason::Idle => "idle",
             Reason::Manual => "manual",
             Reason::RangeTombstones => "range tombstones",
+            Reason::Expired => "expired versions",
+            Reason::ExpiredTables => "expired tables",
         })
     }
 }
@@ -82,6 +89,8 @@ pub struct Plan {
     pub piece_bytes: u64,
     /// Guards of the target inside the range that the plan removes. Their tables are among the inputs.
     pub guards_removed: Vec<Slice>,
+    /// The horizon for which it was made: readers that its job finds, and that were not there, began later.
+    pub horizon: Option<Time>,
 }
 
 impl Plan {
@@ -98,6 +107,7 @@ impl Plan {
             bottom: vec![false],
             piece_bytes: 0,
             guards_removed: Vec::new(),
+            horizon: None,
         }
     }
 
@@ -116,9 +126,19 @@ impl Plan {
         self.reason == Reason::Move
     }
 
+    /// Whether an input table may have late versions.
+    pub fn is_late(&self) -> bool {
+        self.input_tables().any(|table| table.meta.times.is_some_and(|times| times.late))
+    }
+
+    /// Whether the input tables are removed without being read.
+    pub(crate) fn removes_unread(&self) -> bool {
+        matches!(self.reason, Reason::RangeTombstones | Reason::ExpiredTables)
+    }
+
     /// Whether the input tables are moved or removed without being read.
     pub(crate) fn is_unread(&self) -> bool {
-        self.is_move() || self.reason == Reason::RangeTombstones
+        self.is_move() || self.removes_unread()
     }
 
     /// Whether values outside of the tree move into the output tables.
@@ -152,6 +172,11 @@ impl Plan {
             && &self.from[..] < key
             && self.end().is_none_or(|to| key < to)
             && self.cuts.binary_search_by(|cut| cut[..].cmp(key)).is_err()
+    }
+
+    /// Whether the plan's range overlaps the keys of a table.
+    pub(crate) fn overlaps_keys(&self, meta: &TableMeta) -> bool {
+        self.from[..] <= meta.largest[..] && self.end().is_none_or(|end| meta.smallest[..] < *end)
     }
 
     /// Whether the plan's range overlaps `[from, to)`.

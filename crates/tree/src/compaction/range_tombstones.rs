@@ -1,5 +1,6 @@
 //! Compactions because of range tombstones: tables that they hide as a whole are removed unread, and tables with many hidden
-//! entries are merged. `version/range_tombstones.rs` has the design.
+//! entries are merged. Range tombstones with times, which are those of keyspaces with history, remove no table unread.
+//! `version/range_tombstones.rs` has the design.
 
 use super::picker::Picker;
 use super::plan::{Plan, Reason, key_after};
@@ -57,7 +58,8 @@ fn unfiltered(picker: &Picker<'_>, table: &LiveTable) -> (u64, bool) {
 /// A plan for the tables whose entries range tombstones hide from all readers.
 pub(super) fn hidden_tables(picker: &Picker<'_>) -> Option<Plan> {
     let range_tombstones = &picker.version.range_tombstones;
-    if range_tombstones.is_empty() {
+    // Where there is history, what they hide is read and evicted.
+    if range_tombstones.is_empty() || range_tombstones.has_times() {
         return None;
     }
     let newest = range_tombstones.max_seq();

@@ -238,6 +238,12 @@ fn in_last_level(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
     }
 }
 
+/// The estimated bytes of older versions in a tree, with their values: those that compactions have not met yet, and those that they keep for a
+/// reader.
+pub fn stale_bytes(version: &Version) -> u64 {
+    Sizes::of(version, &above(version)).stale as u64
+}
+
 #[cfg(test)]
 pub(super) fn amplification(version: &Version) -> f64 {
     Sizes::of(version, &above(version)).amplification()

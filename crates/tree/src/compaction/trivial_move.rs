@@ -16,7 +16,7 @@
 //! - *A table lies inside one guard* of the target level, and plans in progress add no guard inside the table.
 //! - *The shape stays*: a table of level 0 does not become the first table of a level above those in use. All later
 //!   tables would have to stop there, too.
-//! - *Progress*: tables with many tombstones are merged, because only a merge makes them smaller.
+//! - *Progress*: tables with many tombstones, or with older versions of their own keys, are merged, because only a merge makes them smaller.
 //!
 //! In an unordered version the first condition is void: there tables move into guards whose tables they overlap.
 //!
@@ -64,6 +64,7 @@ fn moves(picker: &Picker<'_>, source: usize, stack: &[Arc<LiveTable>], min_targe
             || table.damage.is_unreadable()
             || picker.busy.contains(&meta.number)
             || meta.tombstones * 100 > meta.entries * MAX_TOMBSTONE_PERCENT
+            || meta.shadowed > 0
         {
             continue;
         }

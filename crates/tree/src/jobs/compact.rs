@@ -4,7 +4,7 @@ use super::eviction::EvictionSink;
 use super::inline_values::InlineValues;
 use super::job::{JobContext, JobOutput};
 use super::output;
-use super::write::write_tables;
+use super::write::{Kept, write_tables};
 use crate::compaction::Plan;
 use crate::read::{LiveTableCursor, MergeCursor};
 use crate::version::{LiveTable, key_bounds};
@@ -33,10 +33,10 @@ pub fn compact(
         MergeCursor::new(plan.input_tables().map(scan).collect(), shared_prefix(smallest, largest));
     let segments = plan.input_tables().find_map(|live| live.segments());
     match segments.filter(|_| plan.inlines_values() && context.inline_values) {
-        None => outcome = write_tables(&mut merge, plan, context, outcome, sink, |_, _, _| {})?,
+        None => outcome = write_tables(&mut merge, plan, context, outcome, Kept::Seen, sink, |_, _, _| {})?,
         Some(segments) => {
             let mut entries = InlineValues::new(merge, segments);
-            outcome = write_tables(&mut entries, plan, context, outcome, sink, |_, _, _| {})?;
+            outcome = write_tables(&mut entries, plan, context, outcome, Kept::Seen, sink, |_, _, _| {})?;
             (outcome.values_read, outcome.value_error) = (entries.read, entries.error);
         }
     }

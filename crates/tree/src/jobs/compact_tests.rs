@@ -1,7 +1,9 @@
 //! What a compaction reports: written bytes to the rate limiter, and the oldest reader.
 
 use crate::test_support::{DIR, Entry, TestStack, table_options, tree_options};
-use crate::{EvictedTables, EvictionSink, JobContext, JobOutput, Plan, Reason, TreeOptions, compact};
+use crate::{
+    EvictedCuts, EvictedTables, EvictionSink, JobContext, JobOutput, Plan, Reason, TreeOptions, compact,
+};
 use base::{Cursor, EntryKind, Error, RangeSet, RangeTombstone, Result, Seq, Trailer};
 use env::Env;
 use std::path::Path;
@@ -36,6 +38,8 @@ fn merge_into(
         range_tombstones,
         inline_values: false,
         cancelled: &AtomicBool::new(false),
+        times: None,
+        late: false,
     };
     let inputs = stack.guard.tables.iter().map(|t| (1, t.clone())).collect();
     let plan = Plan { source: 1, target: 1, inputs, bottom: vec![true], ..Plan::empty(Reason::Manual) };
@@ -72,8 +76,12 @@ fn the_rate_limiter_is_told_every_byte_in_portions_for_any_size_of_values() {
 fn a_merge_expects_snapshots_that_are_taken_meanwhile() {
     let mut range_tombstones = RangeSet::default();
     for seq in [200, 150] {
-        range_tombstones =
-            range_tombstones.with(RangeTombstone { from: b"a"[..].into(), to: Some(b"b"[..].into()), seq });
+        range_tombstones = range_tombstones.with(RangeTombstone {
+            from: b"a"[..].into(),
+            to: Some(b"b"[..].into()),
+            seq,
+            time: base::Time::MIN,
+        });
     }
     for (snapshots, oldest) in [(&[][..], 200), (&[7, 300], 7)] {
         let (outcome, _) = merge(&stack(10, 10), &range_tombstones, snapshots);
@@ -86,14 +94,14 @@ fn a_merge_expects_snapshots_that_are_taken_meanwhile() {
 struct Noted(Vec<(String, Seq, bool)>);
 
 impl EvictionSink for Noted {
-    fn see(&mut self, key: &[u8], trailer: Trailer, value: &[u8], kept: bool) -> Result<()> {
+    fn see(&mut self, key: &[u8], trailer: Trailer, value: &[u8], kept: bool) -> Result<bool> {
         let key = String::from_utf8(key.to_vec()).unwrap();
         assert_eq!(value, format!("{key}{}", trailer.seq()).as_bytes());
         if key == "bad" {
             return Err(Error::invalid("refused"));
         }
         self.0.push((key, trailer.seq(), kept));
-        Ok(())
+        Ok(kept)
     }
 }
 
@@ -152,9 +160,16 @@ fn evicted_entries_become_tables_of_bounded_size_or_none_at_all() {
         range_tombstones: &RangeSet::default(),
         inline_values: false,
         cancelled: &cancelled,
+        times: None,
+        late: false,
+    };
+    let cuts = |keys: &[u64]| EvictedCuts {
+        keys: keys.iter().map(|key| key.to_be_bytes()[..].into()).collect(),
+        min_bytes: 16 << 10,
+        max_bytes: 64 << 10,
     };
     let written = |entries: u64| {
-        let mut tables = EvictedTables::new(&context, 64 << 10);
+        let mut tables = EvictedTables::new(&context, cuts(&[]));
         for i in 0..entries {
             tables.add(&i.to_be_bytes(), Trailer::new(i + 1, EntryKind::Put), &[7; 1000]).unwrap();
         }
@@ -171,11 +186,18 @@ fn evicted_entries_become_tables_of_bounded_size_or_none_at_all() {
     cursor.seek_to_first().unwrap();
     assert!(cursor.value() == [7; 1000] && cursor.key() == &done.added[1].smallest[..]);
     assert!(written(0).finish().unwrap().added.is_empty());
+    // At a guard, if the piece before it is large enough; a key that is a guard begins a table.
+    let mut tables = EvictedTables::new(&context, cuts(&[30, 31, 80, 1 << 40]));
+    for i in 0..100u64 {
+        tables.add(&i.to_be_bytes(), Trailer::new(i + 1, EntryKind::Put), &[7; 1000]).unwrap();
+    }
+    let firsts: Vec<_> = tables.finish().unwrap().added.iter().map(|meta| meta.smallest.clone()).collect();
+    assert_eq!(firsts, [0u64, 30, 80].map(|i| i.to_be_bytes().to_vec()));
     let files = stack.sim.list_files();
     written(200).abandon();
     assert_eq!(stack.sim.list_files(), files);
     cancelled.store(true, Ordering::Relaxed);
-    let mut tables = EvictedTables::new(&context, 64 << 10);
+    let mut tables = EvictedTables::new(&context, cuts(&[]));
     let stopped =
         (0..5000u64).find_map(|i| tables.add(&i.to_be_bytes(), Trailer::new(1, EntryKind::Put), b"").err());
     assert!(stopped.is_some());

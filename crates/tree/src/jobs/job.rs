@@ -2,7 +2,7 @@
 
 use crate::TreeOptions;
 use crate::version::Sketch;
-use base::{Error, RangeSet, RangeTombstone, Seq, Slice};
+use base::{Error, RangeSet, RangeTombstone, Seq, Slice, Time};
 use env::Env;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,14 @@ pub struct JobContext<'a> {
     pub inline_values: bool,
     /// Set when the job should stop because the database is closing.
     pub cancelled: &'a AtomicBool,
+    /// Tells the time of an entry and when it ended, in a tree whose keys have times.
+    pub times: Option<TimesOf>,
+    /// Whether entries may be late: see [`table::TableTimes::late`].
+    pub late: bool,
 }
+
+/// The time of an entry, by its key and value, and when it ended; `None` if it is malformed.
+pub type TimesOf = fn(&[u8], &[u8]) -> Option<(Time, Time)>;
 
 /// The result of a flush or a compaction.
 #[derive(Debug, Default)]

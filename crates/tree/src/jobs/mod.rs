@@ -18,6 +18,7 @@ mod retention;
 mod write;
 
 pub use compact::compact;
-pub use eviction::{EvictedTables, EvictionSink};
+pub use eviction::{EvictedCuts, EvictedTables, EvictionSink};
 pub use flush::{flush, merge_flushed};
-pub use job::{JobContext, JobOutput};
+pub use job::{JobContext, JobOutput, TimesOf};
+pub use write::Kept;

@@ -3,9 +3,9 @@
 use super::job::{JobContext, JobOutput};
 use crate::version::Sketch;
 use base::planted::{Bug, planted};
-use base::{Error, ErrorKind, Result, Trailer};
+use base::{Error, ErrorKind, Result, Slice, Time, Trailer};
 use std::sync::atomic::Ordering;
-use table::{TableMeta, TableOptions, TableWriter};
+use table::{TableMeta, TableOptions, TableTimes, TableWriter};
 
 /// The number of entries, and their bytes, after which the rate limiter is called and cancellation is checked. With large values, many
 /// bytes come before many entries.
@@ -30,9 +30,11 @@ fn filter_options(options: &TableOptions, bottom: bool) -> TableOptions {
 
 /// Writes output tables one after the other.
 pub(super) struct Output<'a> {
-    context: &'a JobContext<'a>,
+    pub(super) context: &'a JobContext<'a>,
     writer: Option<TableWriter>,
     sketch: Sketch,
+    /// The times of the entries of the current table.
+    times: Option<TableTimes>,
     /// Entries since the last tick, and the bytes of those that were written.
     entries: u32,
     bytes: usize,
@@ -45,7 +47,16 @@ pub(super) struct Output<'a> {
 impl<'a> Output<'a> {
     /// Adds the finished tables to `done`.
     pub(super) fn new(context: &'a JobContext<'a>, done: JobOutput) -> Output<'a> {
-        Output { context, writer: None, sketch: Sketch::default(), entries: 0, bytes: 0, reported: 0, done }
+        Output {
+            context,
+            writer: None,
+            sketch: Sketch::default(),
+            times: None,
+            entries: 0,
+            bytes: 0,
+            reported: 0,
+            done,
+        }
     }
 
     /// Adds an entry to the current table. `bottom`: no older table overlaps its range.
@@ -59,6 +70,9 @@ impl<'a> Output<'a> {
         value: &[u8],
     ) -> Result<()> {
         self.sketch.add(hash);
+        if let Some(times_of) = self.context.times {
+            self.note_times(times_of(key, value).ok_or_else(|| no_version(key))?);
+        }
         self.bytes += key.len() + value.len();
         let writer = match &mut self.writer {
             Some(writer) => writer,
@@ -70,6 +84,12 @@ impl<'a> Output<'a> {
             }
         };
         writer.add_hashed(key, hash, trailer, value)
+    }
+
+    fn note_times(&mut self, (time, end): (Time, Time)) {
+        let (late, end) = (self.context.late, end.max(time));
+        let times = TableTimes { earliest: time, latest: time, first_end: end, last_end: end, late };
+        self.times = Some(self.times.map_or(times, |all| all.and(times)));
     }
 
     /// The approximate size of the current table, in bytes.
@@ -94,7 +114,10 @@ impl<'a> Output<'a> {
             {
                 meta.cleared_seq = meta.cleared_seq.min(oldest);
             }
+            meta.times = self.times.take();
             let sketch = std::mem::take(&mut self.sketch).finish(!meta.segments.is_empty());
+            // All versions are wanted where keys have times, and no merge drops any of them for a newer one.
+            let sketch = sketch.filter(|_| !self.context.options.table.has_times());
             self.done.sketches.extend(sketch.map(|sketch| (meta.number, sketch)));
             self.done.added.push(meta);
         }
@@ -130,6 +153,12 @@ impl<'a> Output<'a> {
         }
         remove_tables(self.context, &self.done.added);
     }
+}
+
+#[cold]
+fn no_version(key: &[u8]) -> Error {
+    let what = format!("the entry {:?} is no version of a key", Slice::copy_from(key));
+    Error::new(ErrorKind::Corruption, what)
 }
 
 /// Removes the tables of a failed job. Best effort: the next opening of the database removes files that remain.

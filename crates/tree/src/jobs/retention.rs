@@ -56,7 +56,10 @@ impl<'a> Retention<'a> {
         // A tombstone is droppable if there is no older version that it hides from a reader.
         let is_droppable = bottom && stripe == 0 && trailer.is_delete();
         // Of range tombstones, only those matter that the oldest reader of the entry sees: all newer readers see them, too.
-        let mut is_hidden = || !self.known.is_empty() && self.newest_over(key, stripe) > trailer.seq();
+        // Where there is history, a tombstone stays above the older versions that ended with it, until it goes with them.
+        let stays = self.range_tombstones.has_times() && trailer.is_delete();
+        let mut is_hidden =
+            || !stays && !self.known.is_empty() && self.newest_over(key, stripe) > trailer.seq();
         !(shadowed || is_droppable || is_hidden())
     }
 

@@ -6,7 +6,16 @@ use super::output::Output;
 use super::retention::Retention;
 use crate::compaction::Plan;
 use base::planted::{Bug, planted};
-use base::{Cursor, Result, hash};
+use base::{Cursor, Result};
+
+/// Which entries a job keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Those that a reader can see.
+    Seen,
+    /// All.
+    All,
+}
 
 /// Writes the entries of `cursor` as the pieces of `plan`, and adds the tables to `done`. Shows `sink` all entries. Calls `note` for each
 /// entry that is written, with the key, its hash and the length of the value. The tables are durable on return, their directory entries
@@ -18,6 +27,7 @@ pub(super) fn write_tables(
     plan: &Plan,
     context: &JobContext<'_>,
     done: JobOutput,
+    kept: Kept,
     mut sink: Option<&mut (dyn EvictionSink + '_)>,
     mut note: impl FnMut(&[u8], u64, usize),
 ) -> Result<JobOutput> {
@@ -43,12 +53,16 @@ pub(super) fn write_tables(
             {
                 output.finish()?;
             }
-            let keeps = retention.keeps(key, trailer, bottom || drops_early);
-            if let Some(sink) = &mut sink {
-                sink.see(key, trailer, cursor.value(), keeps)?;
-            }
+            let keeps = kept == Kept::All || retention.keeps(key, trailer, bottom || drops_early);
+            let keeps = match &mut sink {
+                Some(sink) => {
+                    let stays = sink.see(key, trailer, cursor.value(), keeps)?;
+                    stays && (keeps || !bottom && planted(Bug::KeepEvictedVersion))
+                }
+                None => keeps,
+            };
             if keeps {
-                let (hash, value) = (hash(key), cursor.value());
+                let (hash, value) = (context.options.table.filter_hash(key), cursor.value());
                 output.add(bottom, key, hash, trailer, value)?;
                 note(key, hash, value.len());
             }

@@ -50,6 +50,8 @@ pub struct DatabaseEdit {
     pub last_seq: Seq,
     /// Times up to this one have been used.
     pub last_time: Time,
+    /// Retention has removed versions as of times up to this one.
+    pub retention_time: Time,
     /// Logs with smaller numbers are not needed any more.
     pub min_log: u64,
     /// The log with this number exists.
@@ -74,6 +76,7 @@ const TAG_CLOSED: u64 = 9;
 const TAG_VALUE_FILE: u64 = 10;
 const TAG_VALUE_FILE_REMOVED: u64 = 11;
 const TAG_LAST_TIME: u64 = 12;
+const TAG_RETENTION_TIME: u64 = 13;
 
 /// Maximum length of the description of a value file that the decoder accepts.
 const MAX_VALUE_FILE_LEN: usize = 1 << 20;
@@ -132,6 +135,7 @@ impl DatabaseEdit {
             (TAG_NEXT_KEYSPACE, self.next_keyspace),
             (TAG_LAST_SEQ, self.last_seq),
             (TAG_LAST_TIME, self.last_time.micros()),
+            (TAG_RETENTION_TIME, self.retention_time.micros()),
             (TAG_MIN_LOG, self.min_log),
             (TAG_NEWEST_LOG, self.newest_log),
         ] {
@@ -182,6 +186,7 @@ impl DatabaseEdit {
                 TAG_NEXT_KEYSPACE => edit.next_keyspace = reader.varint()?,
                 TAG_LAST_SEQ => edit.last_seq = reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?,
                 TAG_LAST_TIME => edit.last_time = Time::from_micros(reader.varint()?),
+                TAG_RETENTION_TIME => edit.retention_time = Time::from_micros(reader.varint()?),
                 TAG_MIN_LOG => edit.min_log = reader.varint()?,
                 TAG_NEWEST_LOG => edit.newest_log = reader.varint()?,
                 _ => return None,
@@ -206,8 +211,9 @@ mod tests {
         };
         let historical = KeyspaceCreated { id: 4, history_of: Some(3), ..plain.clone() };
         let last_time = Time::from_micros(1 << 50);
-        let edit =
-            DatabaseEdit { created: vec![plain, historical.clone()], last_time, ..DatabaseEdit::default() };
+        let retention_time = Time::from_micros(1 << 49);
+        let created = vec![plain, historical.clone()];
+        let edit = DatabaseEdit { created, last_time, retention_time, ..DatabaseEdit::default() };
         assert_eq!(DatabaseEdit::decode(&edit.encode()), Some(edit));
         let mut hostile = historical;
         (hostile.history_of, hostile.options) = (None, vec![(HISTORY_OF.into(), "x".into())]);

@@ -30,6 +30,8 @@ pub struct ManifestState {
     pub last_seq: Seq,
     /// See [`DatabaseEdit::last_time`].
     pub last_time: Time,
+    /// See [`DatabaseEdit::retention_time`].
+    pub retention_time: Time,
     /// See [`DatabaseEdit::min_log`].
     pub min_log: u64,
     /// See [`DatabaseEdit::newest_log`].
@@ -88,6 +90,7 @@ impl ManifestState {
         self.next_keyspace = self.next_keyspace.max(edit.next_keyspace);
         self.last_seq = self.last_seq.max(edit.last_seq);
         self.last_time = self.last_time.max(edit.last_time);
+        self.retention_time = self.retention_time.max(edit.retention_time);
         self.min_log = self.min_log.max(edit.min_log);
         self.newest_log = self.newest_log.max(edit.newest_log);
         self.closed.extend(edit.closed.iter().map(|log| (log.number, log.len)));

@@ -6,7 +6,7 @@ use super::charge::ReadCharges;
 use super::merge::MergeCursor;
 use super::table_cursor::LiveTableCursor;
 use crate::version::{Guard, Level, LiveTable, key_bounds};
-use base::{Cursor, Result, Seq, Slice, Trailer, shared_prefix};
+use base::{Cursor, Result, Seq, Slice, Time, Trailer, shared_prefix};
 use std::sync::Arc;
 use table::TableCursor;
 
@@ -16,16 +16,35 @@ use table::TableCursor;
 pub struct KeyRange {
     from: Slice,
     to: Option<Slice>,
+    /// The hash that the filters of tables have for all keys of the range.
+    hash: Option<u64>,
+    /// The first time that a query needs.
+    since: Option<Time>,
 }
 
 impl KeyRange {
     /// The keys in `[from, to)`; `to` of `None` is the end of all keys.
     pub fn new(from: &[u8], to: Option<&[u8]>) -> KeyRange {
-        KeyRange { from: Slice::copy_from(from), to: to.map(Slice::copy_from) }
+        KeyRange { from: Slice::copy_from(from), to: to.map(Slice::copy_from), hash: None, since: None }
+    }
+
+    /// The same range of keys, all of which have this hash in the filters of tables ([`table::TableOptions::filter_hash`]). Tables whose
+    /// filters do not have it are not read.
+    pub fn with_hash(self, hash: Option<u64>) -> KeyRange {
+        KeyRange { hash, ..self }
+    }
+
+    /// The same range of keys, for a query that needs versions that had not ended by then. Tables that have none are not read.
+    pub fn since(self, time: Time) -> KeyRange {
+        KeyRange { since: Some(time), ..self }
     }
 
     pub(crate) fn meets(&self, table: &LiveTable) -> bool {
+        let meets = |time| table.meta.times.is_none_or(|times| times.meets(time));
         table.overlaps_range(&self.from, self.to.as_deref())
+            && self.since.is_none_or(meets)
+            // A filter that cannot be read: the read of the table meets the error.
+            && self.hash.is_none_or(|hash| table.table.may_contain(hash).unwrap_or(true))
     }
 }
 
@@ -91,12 +110,13 @@ impl LevelCursor {
     /// A cursor over the tables of a guard that have keys in the range.
     fn guard_cursor(&self, guard: &Arc<Guard>) -> GuardCursor {
         let mut tables = guard.tables.iter().filter(|t| self.range.meets(t));
-        if let (Some(table), None) = (tables.next(), tables.next()) {
+        let (first, second) = (tables.next(), tables.next());
+        if let (Some(table), None) = (first, second) {
             return GuardCursor::One(LiveTableCursor::of(table));
         }
-        let tables = || guard.tables.iter().filter(|t| self.range.meets(t));
-        let (smallest, largest) = key_bounds(tables());
-        let children = tables().map(LiveTableCursor::of).collect();
+        let found: Vec<_> = first.into_iter().chain(second).chain(tables).collect();
+        let (smallest, largest) = key_bounds(found.iter().copied());
+        let children = found.into_iter().map(LiveTableCursor::of).collect();
         GuardCursor::Merge(MergeCursor::new(children, shared_prefix(smallest, largest)))
     }
 

@@ -43,6 +43,8 @@ impl Fixture {
             max_seq,
             user_bytes: 900,
             cleared_seq: 0,
+            shadowed: 0,
+            times: None,
             segments: Vec::new(),
         }
     }

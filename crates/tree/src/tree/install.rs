@@ -29,10 +29,35 @@ impl Tree {
         edit
     }
 
-    /// The edit for tables that a job of another tree wrote for this one ([`EvictedTables`](crate::EvictedTables)).
+    /// The edit for tables that a job of another tree wrote for this one ([`EvictedTables`](crate::EvictedTables)), which is unordered: each
+    /// goes to the deepest level at which it lies in one guard. Where the last level is not divided between two of them, the second one
+    /// begins a guard, if no table has keys on both sides.
     pub fn install_evicted(&self, evicted: &JobOutput) -> VersionEdit {
+        debug_assert!(self.version.unordered);
+        let last_level = self.version.last_level();
+        // A plan in progress may add guards.
+        let is_busy = |n: usize, meta: &TableMeta| {
+            self.in_progress.iter().any(|p| p.target == n && p.overlaps_keys(meta))
+        };
+        let level = |meta: &TableMeta| {
+            let lies_in_one = |n: &usize| {
+                let level = self.version.level(*n);
+                level.find(&meta.smallest) == level.find(&meta.largest) && !is_busy(*n, meta)
+            };
+            (1..=last_level).rev().find(lies_in_one).unwrap_or(0)
+        };
+        let added: Vec<(usize, TableMeta)> =
+            evicted.added.iter().map(|meta| (level(meta), meta.clone())).collect();
+        let last = self.version.level(last_level);
+        let begins_guard = |pair: &[(usize, TableMeta)]| {
+            let key = Slice::copy_from(&pair[1].1.smallest);
+            let both_in_last = pair.iter().all(|(n, _)| *n == last_level);
+            let in_one_guard = pair[0].1.largest < pair[1].1.smallest && !last.has_guard(&key);
+            (both_in_last && in_one_guard && !last.straddled(&key)).then_some((last_level, key))
+        };
         VersionEdit {
-            added: evicted.added.iter().map(|meta| (0, meta.clone())).collect(),
+            guards_added: added.windows(2).filter_map(begins_guard).collect(),
+            added,
             sketches: evicted.sketches.clone(),
             ..VersionEdit::default()
         }

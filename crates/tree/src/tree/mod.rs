@@ -6,9 +6,9 @@
 mod install;
 
 use crate::TreeOptions;
-use crate::compaction::{self, PickBlocked, Picker, Plan, Reason, Space};
+use crate::compaction::{self, PickBlocked, Picker, Plan, Space};
 use crate::version::{LiveTable, Version, VersionEdit};
-use base::{Result, Seq};
+use base::{Result, Seq, Time};
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use table::TableMeta;
@@ -24,6 +24,7 @@ pub struct Tree {
     in_progress: Vec<Arc<Plan>>,
     free_space: Option<u64>,
     idle: bool,
+    horizon: Option<Time>,
     /// What [`Tree::space`] has returned, for this version and reader. Weak, because a version keeps the files of its tables.
     space: Option<(Weak<Version>, Option<Seq>, Space)>,
 }
@@ -31,7 +32,8 @@ pub struct Tree {
 impl Tree {
     /// A tree whose current version is `version`.
     pub fn new(options: TreeOptions, version: Arc<Version>) -> Tree {
-        Tree { options, version, in_progress: Vec::new(), free_space: None, idle: false, space: None }
+        let in_progress = Vec::new();
+        Tree { options, version, in_progress, free_space: None, idle: false, horizon: None, space: None }
     }
 
     /// Its options.
@@ -45,19 +47,29 @@ impl Tree {
     }
 
     fn picker(&self, oldest_snapshot: Option<Seq>) -> Picker<'_> {
-        let Tree { version, options, in_progress, free_space, idle, .. } = self;
-        let (free_space, idle) = (*free_space, *idle);
+        let Tree { version, options, in_progress, free_space, idle, horizon, .. } = self;
+        let (free_space, idle, horizon) = (*free_space, *idle, *horizon);
         let busy = in_progress.iter().flat_map(|plan| plan.numbers()).collect();
         let requested_seq = Seq::MAX;
-        Picker { version, options, in_progress, busy, oldest_snapshot, free_space, idle, requested_seq }
+        Picker {
+            version,
+            options,
+            in_progress,
+            busy,
+            oldest_snapshot,
+            free_space,
+            idle,
+            horizon,
+            requested_seq,
+        }
     }
 
     fn start(&mut self, plan: Plan) -> Arc<Plan> {
         debug_assert!(
-            plan.reason == Reason::RangeTombstones || plan.input_tables().all(|t| !t.damage.is_unreadable()),
+            plan.removes_unread() || plan.input_tables().all(|t| !t.damage.is_unreadable()),
             "a plan must not read an unreadable table"
         );
-        let plan = Arc::new(plan);
+        let plan = Arc::new(Plan { horizon: self.horizon, ..plan });
         self.in_progress.push(plan.clone());
         plan
     }
@@ -72,6 +84,16 @@ impl Tree {
     /// Sets whether writes pause. If so, more compactions are worthwhile.
     pub fn set_idle(&mut self, idle: bool) {
         self.idle = idle;
+    }
+
+    /// Sets the time up to which versions must have ended to have expired; `None` if time alone makes none expire.
+    pub fn set_horizon(&mut self, horizon: Option<Time>) {
+        self.horizon = horizon;
+    }
+
+    /// The horizon at which more compactions may be due than at the present one; `None` if there is none.
+    pub fn next_horizon(&self) -> Option<Time> {
+        compaction::next_horizon(&self.picker(None))
     }
 
     /// The most urgent compaction that shares no table with a plan in progress, if any is due.

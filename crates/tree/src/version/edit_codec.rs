@@ -6,8 +6,8 @@ use super::edit::VersionEdit;
 use super::sketch::Sketch;
 use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::{MAX_KEY_LEN, MAX_LEVELS};
-use base::{RangeTombstone, SegmentShare, Slice};
-use table::TableMeta;
+use base::{RangeTombstone, SegmentShare, Slice, Time};
+use table::{TableMeta, TableTimes};
 
 const TAG_ADDED: u64 = 1;
 const TAG_REMOVED: u64 = 2;
@@ -21,6 +21,9 @@ const TAG_RANGE_TOMBSTONE_ADDED: u64 = 8;
 const TAG_RANGE_TOMBSTONE_REMOVED: u64 = 9;
 const TAG_CLEARED: u64 = 10;
 const TAG_SEGMENTS: u64 = 11;
+const TAG_TIME: u64 = 12;
+const TAG_SHADOWED: u64 = 13;
+const TAG_TIMES: u64 = 14;
 
 /// Maximum bytes of the encoded segments of a table.
 const MAX_SEGMENTS_LEN: usize = 1 << 20;
@@ -44,6 +47,17 @@ impl VersionEdit {
             }
             put_bytes(out, &meta.smallest);
             put_bytes(out, &meta.largest);
+            if let Some(times) = &meta.times {
+                put_varint(out, TAG_TIMES);
+                for time in [times.earliest, times.latest, times.first_end, times.last_end] {
+                    put_varint(out, time.micros());
+                }
+                put_varint(out, times.late.into());
+            }
+            if meta.shadowed > 0 {
+                put_varint(out, TAG_SHADOWED);
+                put_varint(out, meta.shadowed);
+            }
             if meta.cleared_seq > 0 {
                 put_varint(out, TAG_CLEARED);
                 put_varint(out, meta.cleared_seq);
@@ -89,6 +103,10 @@ impl VersionEdit {
             (TAG_RANGE_TOMBSTONE_REMOVED, &self.range_tombstones_removed),
         ] {
             for range in range_tombstones {
+                if range.time > Time::MIN {
+                    put_varint(out, TAG_TIME);
+                    put_varint(out, range.time.micros());
+                }
                 put_varint(out, tag);
                 put_varint(out, range.seq);
                 put_bytes(out, &range.from);
@@ -101,6 +119,8 @@ impl VersionEdit {
     pub(crate) fn decode(bytes: &[u8]) -> Option<VersionEdit> {
         let mut edit = VersionEdit::default();
         let mut reader = Reader::new(bytes);
+        // That of the next range tombstone.
+        let mut time = Time::MIN;
         while !reader.is_empty() {
             match reader.varint()? {
                 TAG_ADDED => {
@@ -132,6 +152,8 @@ impl VersionEdit {
                             max_seq,
                             user_bytes,
                             cleared_seq: 0,
+                            shadowed: 0,
+                            times: None,
                             segments: Vec::new(),
                         },
                     ));
@@ -158,21 +180,40 @@ impl VersionEdit {
                     let (_, meta) = edit.added.last_mut()?;
                     meta.cleared_seq = reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?;
                 }
+                TAG_TIMES => {
+                    let (_, meta) = edit.added.last_mut()?;
+                    meta.times = Some(read_times(&mut reader)?);
+                }
+                TAG_SHADOWED => {
+                    let (_, meta) = edit.added.last_mut()?;
+                    meta.shadowed = reader.varint().filter(|&n| 0 < n && n < meta.entries)?;
+                }
                 TAG_SEGMENTS => {
                     let (_, meta) = edit.added.last_mut()?;
                     meta.segments = SegmentShare::decode(reader.bytes(MAX_SEGMENTS_LEN)?)?;
                 }
-                TAG_RANGE_TOMBSTONE_ADDED => {
-                    edit.range_tombstones_added.push(read_range_tombstone(&mut reader)?)
+                TAG_TIME if time == Time::MIN => {
+                    time = Time::from_micros(reader.varint().filter(|&micros| micros > 0)?)
                 }
-                TAG_RANGE_TOMBSTONE_REMOVED => {
-                    edit.range_tombstones_removed.push(read_range_tombstone(&mut reader)?)
-                }
+                TAG_RANGE_TOMBSTONE_ADDED => edit
+                    .range_tombstones_added
+                    .push(read_range_tombstone(&mut reader, std::mem::take(&mut time))?),
+                TAG_RANGE_TOMBSTONE_REMOVED => edit
+                    .range_tombstones_removed
+                    .push(read_range_tombstone(&mut reader, std::mem::take(&mut time))?),
                 _ => return None,
             }
         }
-        Some(edit)
+        (time == Time::MIN).then_some(edit)
     }
+}
+
+fn read_times(reader: &mut Reader<'_>) -> Option<TableTimes> {
+    let mut time = || reader.varint().map(Time::from_micros);
+    let (earliest, latest, first_end, last_end) = (time()?, time()?, time()?, time()?);
+    let late = reader.varint().filter(|&late| late <= 1)? == 1;
+    let sound = earliest <= latest && earliest <= first_end && first_end <= last_end && latest <= last_end;
+    sound.then_some(TableTimes { earliest, latest, first_end, last_end, late })
 }
 
 fn read_level(reader: &mut Reader<'_>, min: usize) -> Option<usize> {
@@ -185,9 +226,9 @@ fn read_key(reader: &mut Reader<'_>) -> Option<Slice> {
 }
 
 /// Reads a range tombstone. An empty end is the end of all keys.
-fn read_range_tombstone(reader: &mut Reader<'_>) -> Option<RangeTombstone> {
+fn read_range_tombstone(reader: &mut Reader<'_>, time: Time) -> Option<RangeTombstone> {
     let seq = reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?;
     let (from, to) = (reader.bytes(MAX_KEY_LEN)?, reader.bytes(MAX_KEY_LEN)?);
-    let range = RangeTombstone::new(from, to, seq);
+    let range = RangeTombstone::new(from, to, seq, time);
     (!range.is_empty()).then_some(range)
 }

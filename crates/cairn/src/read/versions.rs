@@ -1,0 +1,521 @@
+//! Cursors and iterators over the versions of keyspaces with history. The walk over both trees is in the crate `history`; here it gets its
+//! sources, and takes them again after flushes.
+
+use super::read_view::{HeldSeq, Source, current_read_state, sources_in};
+use crate::state::{KeyspaceInner, ReadState, Reader};
+use crate::types::{Bounds, successor};
+use base::{Error, Result, Seq, Slice, Time, hash};
+use history::version_key::prefix_of;
+use history::{Shown, VersionWalk, split_primary};
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+use tree::{KeyRange, MergeCursor};
+
+/// A version of a key: what its value was, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// The key.
+    pub key: Slice,
+    /// When the version was written.
+    pub time: Time,
+    /// The time of the next version, at which this one ended; `None` if it is the newest.
+    pub until: Option<Time>,
+    /// The value; `None` if the version is a delete.
+    pub value: Option<Slice>,
+}
+
+/// A position among the versions of a keyspace, in a consistent state: by key, and of each key the latest first.
+///
+/// A new cursor is invalid until it is positioned. Moving past either end makes it invalid, and so does an error: position it again after
+/// one.
+///
+/// ```
+/// # fn main() -> cairn::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = cairn::Database::open(dir.path())?;
+/// use cairn::{KeyspaceOptions, Preset};
+/// let prices = db.keyspace("prices", KeyspaceOptions::preset(Preset::Mneme))?;
+/// prices.put("tea", "3")?;
+/// prices.put("tea", "4")?;
+/// let mut cursor = prices.history("tea", ..)?.cursor();
+/// cursor.seek_to_last()?;
+/// assert_eq!(cursor.value(), Some(&b"3"[..]));
+/// assert!(cursor.until().is_some());
+/// cursor.prev()?;
+/// assert_eq!((cursor.value(), cursor.until()), (Some(&b"4"[..]), None));
+/// # Ok(())
+/// # }
+/// ```
+pub struct VersionCursor {
+    walk: VersionWalk<MergeCursor<Source>>,
+    query: VersionQuery,
+    /// The key of the version.
+    key: Vec<u8>,
+    /// Its value, if it is not a delete.
+    value: Option<Slice>,
+    /// Whether the cursor is on a version.
+    valid: bool,
+    keyspace: HeldSeq,
+    db: Reader,
+    view: VersionView,
+    /// The error that every move returns because the keyspace was dropped before the cursor was made.
+    closed: Option<Error>,
+}
+
+/// What a walk reads: which versions of which keys.
+#[derive(Clone, Debug)]
+pub(crate) struct VersionQuery {
+    pub shown: Shown,
+    pub bounds: Bounds,
+}
+
+impl VersionQuery {
+    /// All versions in a range of keys and times. `None` when no time lies in it.
+    pub(crate) fn window(bounds: Bounds, times: &impl RangeBounds<Time>) -> Option<VersionQuery> {
+        let from = match times.start_bound() {
+            Bound::Included(time) => time.micros(),
+            Bound::Excluded(time) => time.micros().checked_add(1)?,
+            Bound::Unbounded => 0,
+        };
+        let to = match times.end_bound() {
+            Bound::Included(time) => time.micros(),
+            Bound::Excluded(time) => time.micros().checked_sub(1)?,
+            Bound::Unbounded => u64::MAX,
+        };
+        let shown = Shown::Window(Time::from_micros(from), Time::from_micros(to));
+        (from <= to).then_some(VersionQuery { shown, bounds })
+    }
+
+    /// Of each key in a range the version that was the newest as of `time`.
+    pub(crate) fn as_of(bounds: Bounds, time: Time) -> VersionQuery {
+        VersionQuery { shown: Shown::AsOf(time), bounds }
+    }
+}
+
+/// The flush generations of a keyspace with history.
+fn generation_of(keyspace: &KeyspaceInner) -> u64 {
+    keyspace.generation.get() + keyspace.historical().map_or(0, |historical| historical.generation.get())
+}
+
+/// The states of both keyspaces that walks read.
+#[derive(Clone)]
+struct VersionView {
+    primary: Arc<ReadState>,
+    older: Arc<ReadState>,
+    /// The flush generations of both when the states were loaded, or earlier ones.
+    generation: u64,
+}
+
+impl VersionView {
+    fn new(keyspace: &KeyspaceInner, historical: &KeyspaceInner) -> VersionView {
+        let generation = generation_of(keyspace);
+        // The primary one first: an edit publishes them in the other order, so that a version that moves is seen in one of them at least.
+        let primary = keyspace.read_state.load_full();
+        let older = historical.read_state.load_full();
+        VersionView { primary, older, generation }
+    }
+
+    /// Loads the states again if memtables were flushed since, unless one of the keyspaces is gone. Returns whether they were loaded.
+    fn renew(&mut self, keyspace: &KeyspaceInner) -> bool {
+        let generation = generation_of(keyspace);
+        if generation == self.generation {
+            return false;
+        }
+        self.generation = generation;
+        let Some(historical) = keyspace.historical() else { return false };
+        // In this order, as in `new`.
+        let Some(primary) = current_read_state(keyspace) else { return false };
+        let Some(older) = current_read_state(historical) else { return false };
+        *self = VersionView { primary, older, generation };
+        true
+    }
+}
+
+/// The sources of a walk, from the read states of both keyspaces.
+fn sources_of(
+    keyspace: &KeyspaceInner,
+    historical: &KeyspaceInner,
+    view: &VersionView,
+    query: &VersionQuery,
+    seq: Seq,
+) -> (MergeCursor<Source>, MergeCursor<Source>) {
+    let VersionQuery { shown, bounds } = query;
+    let (only_key, from) = (bounds.only_key(), prefix_of(&bounds.from));
+    let newest = KeyRange::new(&bounds.from, bounds.to.as_deref()).with_hash(only_key.map(hash));
+    let since = match *shown {
+        Shown::Window(from, _) => from,
+        Shown::AsOf(time) => time,
+    };
+    // The filters of the other tree have keys without times.
+    let of_versions = KeyRange::new(&from, bounds.to.as_deref().map(prefix_of).as_deref())
+        .with_hash(only_key.map(|_| hash(&from)))
+        .since(since);
+    let (primary, _) = sources_in(&view.primary, keyspace, &newest, seq);
+    let (older, _) = sources_in(&view.older, historical, &of_versions, seq);
+    (primary, older)
+}
+
+impl VersionCursor {
+    /// A cursor at a sequence number that is held, in a keyspace with history.
+    pub(crate) fn new(keyspace: HeldSeq, db: Reader, query: VersionQuery) -> Result<VersionCursor> {
+        let view = VersionView::new(&keyspace, keyspace.check_history()?);
+        // After the load: the read states of a dropped keyspace are empty.
+        let closed = keyspace.check_of(db.identity()).err();
+        Ok(VersionCursor { closed, ..VersionCursor::of_view(keyspace, db, query, view)? })
+    }
+
+    /// A cursor that begins with these states.
+    fn of_view(
+        keyspace: HeldSeq,
+        db: Reader,
+        query: VersionQuery,
+        view: VersionView,
+    ) -> Result<VersionCursor> {
+        let (primary, older) = sources_of(&keyspace, keyspace.check_history()?, &view, &query, keyspace.seq);
+        let ranges = view.primary.ranges().unwrap_or_default();
+        let range = (&query.bounds.from[..], query.bounds.to.as_deref());
+        let walk = VersionWalk::new(primary, older, ranges, keyspace.seq, query.shown, range);
+        let (key, value, valid, closed) = (Vec::new(), None, false, None);
+        Ok(VersionCursor { walk, query, key, value, valid, keyspace, db, view, closed })
+    }
+
+    /// Begins a move: takes the sources again if memtables were flushed since, which releases them.
+    fn begin_move(&mut self) -> Result<()> {
+        self.valid = false;
+        self.db.check_not_closed()?;
+        if self.view.renew(&self.keyspace) {
+            let (keyspace, seq) = (&self.keyspace, self.keyspace.seq);
+            let (primary, older) =
+                sources_of(keyspace, keyspace.check_history()?, &self.view, &self.query, seq);
+            self.walk.renew(primary, older, self.view.primary.ranges().unwrap_or_default());
+        }
+        self.closed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Ends a move: takes the key and the value of the version on which the walk stands.
+    fn arrive(&mut self, moved: Result<()>) -> Result<()> {
+        let arrived = moved.and_then(|()| {
+            let Some(version) = self.walk.version() else { return Ok(false) };
+            self.key.clear();
+            self.walk.put_key(&mut self.key)?;
+            self.value = match version.is_delete {
+                true => None,
+                false if version.trailer.is_reference() => {
+                    let segments = &self.keyspace.segments;
+                    Some(segments.read_waiting(&segments.decode(&version.value)?, false)?)
+                }
+                false => Some(version.value.clone()),
+            };
+            Ok(true)
+        });
+        self.valid = arrived.map_err(|e| self.db.read_error(e))?;
+        Ok(())
+    }
+
+    /// Moves to the first version.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`](crate::Keyspace::get). The cursor is then invalid, and another seek may succeed, except after `Closed`.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        self.begin_move()?;
+        let moved = self.walk.seek_to_first();
+        self.arrive(moved)
+    }
+
+    /// Moves to the last version.
+    ///
+    /// # Errors
+    /// As for [`VersionCursor::seek_to_first`].
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        self.begin_move()?;
+        let moved = self.walk.seek_to_last();
+        self.arrive(moved)
+    }
+
+    /// Moves to the first version of `key`, or of the first key after it that has one.
+    ///
+    /// # Errors
+    /// As for [`VersionCursor::seek_to_first`].
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.begin_move()?;
+        let moved = self.walk.seek(key.as_ref());
+        self.arrive(moved)
+    }
+
+    /// Moves to the last version of `key`, or of the last key before it that has one.
+    ///
+    /// # Errors
+    /// As for [`VersionCursor::seek_to_first`].
+    pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.begin_move()?;
+        let moved = self.walk.seek_before(&successor(key.as_ref()));
+        self.arrive(moved)
+    }
+
+    /// Moves one version forward. The cursor must be valid.
+    ///
+    /// # Errors
+    /// As for [`VersionCursor::seek_to_first`]; `InvalidArgument` when the cursor is not valid. After an error the cursor stays invalid
+    /// until it is positioned again.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<()> {
+        self.step(VersionWalk::next)
+    }
+
+    /// Moves one version back. The cursor must be valid.
+    ///
+    /// # Errors
+    /// As for [`VersionCursor::next`].
+    pub fn prev(&mut self) -> Result<()> {
+        self.step(VersionWalk::prev)
+    }
+
+    fn step(&mut self, step: impl FnOnce(&mut VersionWalk<MergeCursor<Source>>) -> Result<()>) -> Result<()> {
+        let was_valid = self.valid;
+        self.begin_move()?;
+        if !was_valid {
+            return Err(Error::invalid("a cursor that is not valid cannot move: position it first"));
+        }
+        let moved = step(&mut self.walk);
+        self.arrive(moved)
+    }
+
+    /// Whether the cursor is on a version.
+    pub fn valid(&self) -> bool {
+        self.valid
+    }
+
+    /// The key of the version.
+    ///
+    /// # Panics
+    /// When the cursor is not valid.
+    pub fn key(&self) -> &[u8] {
+        self.check_valid();
+        &self.key
+    }
+
+    /// The value; `None` if the version is a delete.
+    ///
+    /// # Panics
+    /// When the cursor is not valid.
+    pub fn value(&self) -> Option<&[u8]> {
+        self.check_valid();
+        self.value.as_deref()
+    }
+
+    /// When the version was written.
+    ///
+    /// # Panics
+    /// When the cursor is not valid.
+    pub fn time(&self) -> Time {
+        self.check_valid();
+        self.walk.version().map_or(Time::MIN, |version| version.time)
+    }
+
+    /// The time of the next version of the key, at which this one ended; `None` if it is the newest.
+    ///
+    /// # Panics
+    /// When the cursor is not valid.
+    pub fn until(&self) -> Option<Time> {
+        self.check_valid();
+        self.walk.version().map(|version| version.until).filter(|until| *until < Time::MAX)
+    }
+
+    /// The version, which outlives the cursor. A value that lies in a cached block is not copied.
+    ///
+    /// # Panics
+    /// When the cursor is not valid.
+    pub fn version(&self) -> Version {
+        Version {
+            key: Slice::copy_from(self.key()),
+            time: self.time(),
+            until: self.until(),
+            value: self.value.clone(),
+        }
+    }
+
+    fn check_valid(&self) {
+        assert!(self.valid, "the cursor is not valid");
+    }
+}
+
+/// A double-ended iterator over versions: by key, and of each key the latest first; `.rev()` reverses the order. An error is yielded once;
+/// then the iterator ends.
+///
+/// It shows the state at its creation, and holds the same resources as an iterator over entries: see
+/// [`Keyspace::range`](crate::Keyspace::range).
+pub struct Versions {
+    front: End,
+    back: End,
+    query: Option<VersionQuery>,
+    /// Where an end that was not used yet begins.
+    view: VersionView,
+    /// Dropped after the cursors, which borrow its sequence number.
+    keyspace: HeldSeq,
+    db: Reader,
+    done: bool,
+}
+
+#[derive(Default)]
+struct End {
+    /// `None` before its first use.
+    cursor: Option<VersionCursor>,
+    /// The key and time yielded last: the other end stops there.
+    last: Option<(Slice, Time)>,
+}
+
+impl Versions {
+    /// `query` of `None`: nothing.
+    pub(crate) fn new(keyspace: HeldSeq, db: Reader, query: Option<VersionQuery>) -> Result<Versions> {
+        let view = VersionView::new(&keyspace, keyspace.check_history()?);
+        // After the load: the read states of a dropped keyspace are empty.
+        keyspace.check_of(db.identity())?;
+        let (front, back) = (End::default(), End::default());
+        Ok(Versions { front, back, query, view, keyspace, db, done: false })
+    }
+
+    /// A cursor over the same versions, which can seek and move in both directions, at no version yet.
+    pub fn cursor(self) -> VersionCursor {
+        let Versions { front, back, query, view, keyspace, db, .. } = self;
+        drop((front, back));
+        // A range of keys without any.
+        let nothing = || VersionQuery::as_of(Bounds { from: Vec::new(), to: Some(Vec::new()) }, Time::MIN);
+        let cursor = VersionCursor::of_view(keyspace, db, query.unwrap_or_else(nothing), view);
+        cursor.expect("the keyspace has history: that was checked")
+    }
+
+    fn step<const BACK: bool>(&mut self) -> Result<Option<Version>> {
+        let Some(query) = &self.query else { return Ok(None) };
+        self.view.renew(&self.keyspace);
+        let (end, other) = match BACK {
+            false => (&mut self.front, &mut self.back),
+            true => (&mut self.back, &mut self.front),
+        };
+        let cursor = match &mut end.cursor {
+            Some(cursor) => {
+                if BACK {
+                    cursor.prev()?
+                } else {
+                    cursor.next()?
+                };
+                cursor
+            }
+            None => {
+                let (keyspace, view) = (self.keyspace.lend(), self.view.clone());
+                let cursor = VersionCursor::of_view(keyspace, self.db.clone(), query.clone(), view)?;
+                let cursor = end.cursor.insert(cursor);
+                if BACK {
+                    cursor.seek_to_last()?
+                } else {
+                    cursor.seek_to_first()?
+                };
+                cursor
+            }
+        };
+        if !cursor.valid() {
+            return Ok(None);
+        }
+        let version = cursor.version();
+        let met = other.last.as_ref().is_some_and(|(key, time)| {
+            let order = version.key.cmp(key).then(time.cmp(&version.time));
+            if BACK { order.is_le() } else { order.is_ge() }
+        });
+        if met {
+            return Ok(None);
+        }
+        end.last = Some((version.key.clone(), version.time));
+        Ok(Some(version))
+    }
+
+    fn advance<const BACK: bool>(&mut self) -> Option<Result<Version>> {
+        if self.done {
+            return None;
+        }
+        let step = self.step::<BACK>().transpose();
+        self.done = !matches!(step, Some(Ok(_)));
+        step
+    }
+}
+
+impl Iterator for Versions {
+    type Item = Result<Version>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.advance::<false>()
+    }
+}
+
+impl DoubleEndedIterator for Versions {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.advance::<true>()
+    }
+}
+
+impl KeyspaceInner {
+    /// When a version of `key` at `time`, written after everything up to `seq`, would end; `None` if it would be the newest. The keyspace must
+    /// have history.
+    ///
+    /// The caller need not hold the number, if it is the newest visible one: no job drops a version that is visible at it.
+    pub(crate) fn end_of_version_at(&self, key: &[u8], time: Time, seq: Seq) -> Result<Option<Time>> {
+        let historical = self.check_history()?;
+        let view = VersionView::new(self, historical);
+        if let Some((trailer, stored)) = self.newest_in(&view.primary, key, seq)? {
+            let newest = split_primary(&stored).map(|(_, time)| time).ok_or_else(|| self.no_time())?;
+            // The newest of all, unless a range tombstone is newer.
+            if newest <= time && view.primary.deleted_before(key, seq) < trailer.seq() {
+                return Ok(None);
+            }
+        }
+        // Any version of the key.
+        let query = VersionQuery { shown: Shown::Window(Time::MIN, Time::MAX), bounds: Bounds::of_key(key) };
+        let ranges = view.primary.ranges().unwrap_or_default();
+        let (primary, older) = sources_of(self, historical, &view, &query, seq);
+        let range = (key, query.bounds.to.as_deref());
+        VersionWalk::new(primary, older, ranges, seq, query.shown, range).end_of_version_at(key, time)
+    }
+}
+
+/// A state of a keyspace with history, to look up versions as of one time.
+pub(crate) struct AsOf {
+    time: Time,
+    primary: Arc<ReadState>,
+    keyspace: HeldSeq,
+    db: Reader,
+}
+
+impl AsOf {
+    pub(crate) fn new(keyspace: HeldSeq, db: Reader, time: Time) -> Result<AsOf> {
+        let primary = keyspace.read_state.load_full();
+        // After the load: the read state of a dropped keyspace is empty.
+        keyspace.check_of(db.identity())?;
+        keyspace.check_history()?;
+        Ok(AsOf { time, primary, keyspace, db })
+    }
+
+    /// The version of `key` that was the newest; `None` if there was none, or it is a delete.
+    ///
+    /// Costs what a point read does if the newest version of all is that old. Otherwise a cursor over the versions of the key seeks.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Version>> {
+        self.look(key).map_err(|e| self.db.read_error(e))
+    }
+
+    fn look(&self, key: &[u8]) -> Result<Option<Version>> {
+        let keyspace = &*self.keyspace;
+        if let Some((trailer, stored)) = keyspace.newest_in(&self.primary, key, self.keyspace.seq)? {
+            let time = split_primary(&stored).map(|(_, time)| time);
+            let time = time.ok_or_else(|| keyspace.no_time())?;
+            let is_deleted = self.primary.deleted_before(key, self.keyspace.seq) > trailer.seq();
+            if time <= self.time && !is_deleted {
+                if trailer.is_delete() {
+                    return Ok(None);
+                }
+                let value = Some(keyspace.resolve(trailer, stored)?);
+                return Ok(Some(Version { key: Slice::copy_from(key), time, until: None, value }));
+            }
+        }
+        let query = VersionQuery::as_of(Bounds::of_key(key), self.time);
+        let mut cursor = VersionCursor::new(self.keyspace.lend(), self.db.clone(), query)?;
+        cursor.seek_to_first()?;
+        Ok(cursor.valid().then(|| cursor.version()))
+    }
+}

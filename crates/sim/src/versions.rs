@@ -1,0 +1,688 @@
+//! Keyspaces with history, compared with a map from key to time to value: all queries, under flushes, compactions, reopening, power cuts, late
+//! writes, a clock that steps back, snapshots held across retention, and salvage.
+
+use crate::finding::Outcome;
+use crate::jobs::Job;
+use crate::random::Rng;
+use cairn::env::{Env, SimEnv, Survival};
+use cairn::{
+    Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, PlacementPolicy, Preset, Result,
+    Retention, Slice, Snapshot, Time, Version, Versions,
+};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Rounds of writes.
+const ROUNDS: u64 = 24;
+
+/// The n-th job. It counts comparisons of a whole keyspace with the model.
+pub fn job(n: u64) -> Job {
+    let replay = format!("cargo run --release -p sim -- versions --seed {n}");
+    Job { name: format!("versions, seed {n}"), replay, run: Box::new(move || execute(n)) }
+}
+
+/// Runs the n-th job: one of five kinds in turn, each with all shapes of trees.
+pub fn execute(n: u64) -> Outcome<u64> {
+    let (kind, seed) = (n % 5, n / 5);
+    let shape = seed % 6;
+    let done = match kind {
+        0 => run(n, shape, 0)?,
+        1 => run(n, shape, 2)?,
+        2 => {
+            let (mut at, mut cuts) = (seed % 31, 0);
+            while power_cut(seed / 31, shape, at)? {
+                (at, cuts) = (at + 31 + at / 100, cuts + 1);
+            }
+            cuts
+        }
+        3 => {
+            let age = Duration::from_millis(20);
+            let retention = [Retention::Age(age), Retention::Versions(3), Retention::VersionsOrAge(2, age)];
+            retain(n, retention[(seed % 3) as usize], [0, 0, 2][(seed / 3 % 3) as usize], shape)?
+        }
+        _ => salvage(n, shape, !shape.is_multiple_of(3) && shape < 3)?,
+    };
+    Ok(done)
+}
+
+/// What was written to each key at each time.
+#[derive(Clone, Default)]
+struct Model {
+    versions: BTreeMap<Vec<u8>, BTreeMap<Time, Written>>,
+    last: Time,
+}
+
+#[derive(Clone, PartialEq)]
+enum Written {
+    Value(Vec<u8>),
+    Deleted,
+    /// By a range delete: that is no version where a late delete came before it.
+    DeletedByRange,
+}
+
+fn slice(bytes: &[u8]) -> Slice {
+    Slice::copy_from(bytes)
+}
+
+impl Model {
+    fn write(&mut self, key: &[u8], time: Time, value: Option<Vec<u8>>) {
+        let written = value.map_or(Written::Deleted, Written::Value);
+        self.versions.entry(key.to_vec()).or_default().insert(time, written);
+        self.last = self.last.max(time);
+    }
+
+    fn delete_range(&mut self, from: &[u8], to: &[u8], time: Time) {
+        for (_, versions) in self.versions.range_mut(from.to_vec()..to.to_vec().max(from.to_vec())) {
+            if matches!(versions.values().next_back(), Some(Written::Value(_))) {
+                versions.insert(time, Written::DeletedByRange);
+            }
+        }
+        self.last = self.last.max(time);
+    }
+
+    /// The versions of a key, the latest first.
+    fn of_key(&self, key: &[u8], from: Time, to: Time) -> Vec<Version> {
+        let (mut versions, mut until) = (Vec::new(), None);
+        let all: Vec<(&Time, &Written)> = self.versions.get(key).into_iter().flatten().collect();
+        for (i, (time, written)) in all.iter().enumerate().rev() {
+            let value = match written {
+                Written::Value(value) => Some(slice(value)),
+                Written::DeletedByRange if i > 0 && !matches!(all[i - 1].1, Written::Value(_)) => continue,
+                Written::Deleted | Written::DeletedByRange => None,
+            };
+            if (from..=to).contains(*time) {
+                versions.push(Version { key: slice(key), time: **time, until, value });
+            }
+            until = Some(**time);
+        }
+        versions
+    }
+
+    fn changes(&self, keys: (&[u8], Option<&[u8]>), from: Time, to: Time) -> Vec<Version> {
+        let all = self.versions.keys().filter(|k| &k[..] >= keys.0 && keys.1.is_none_or(|to| &k[..] < to));
+        all.flat_map(|key| self.of_key(key, from, to)).collect()
+    }
+
+    fn at(&self, key: &[u8], time: Time) -> Option<Version> {
+        self.of_key(key, Time::MIN, time).into_iter().next().filter(|version| version.value.is_some())
+    }
+
+    fn range_at(&self, keys: (&[u8], Option<&[u8]>), time: Time) -> Vec<Version> {
+        let all = self.versions.keys().filter(|k| &k[..] >= keys.0 && keys.1.is_none_or(|to| &k[..] < to));
+        all.filter_map(|key| self.at(key, time)).collect()
+    }
+}
+
+/// A keyspace, now or in a snapshot.
+enum Reads<'a> {
+    Now(&'a Keyspace),
+    Then(&'a Snapshot, &'a Keyspace),
+}
+
+type Range<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
+fn range<'a>((from, to): (&'a [u8], Option<&'a [u8]>)) -> Range<'a> {
+    (Bound::Included(from), to.map_or(Bound::Unbounded, Bound::Excluded))
+}
+
+impl Reads<'_> {
+    fn history(&self, key: &[u8], from: Time, to: Time) -> Result<Versions> {
+        match self {
+            Reads::Now(k) => k.history(key, from..=to),
+            Reads::Then(snapshot, k) => snapshot.history(k, key, from..=to),
+        }
+    }
+
+    fn changes(&self, keys: (&[u8], Option<&[u8]>), from: Time, to: Time) -> Result<Versions> {
+        match self {
+            Reads::Now(k) => k.changes::<&[u8]>(range(keys), from..=to),
+            Reads::Then(snapshot, k) => snapshot.changes::<&[u8]>(k, range(keys), from..=to),
+        }
+    }
+
+    fn range_at(&self, time: Time, keys: (&[u8], Option<&[u8]>)) -> Result<Versions> {
+        match self {
+            Reads::Now(k) => k.range_at::<&[u8]>(time, range(keys)),
+            Reads::Then(snapshot, k) => snapshot.range_at::<&[u8]>(k, time, range(keys)),
+        }
+    }
+
+    fn multi_get_at(&self, keys: &[Vec<u8>], time: Time) -> Result<Vec<Option<Version>>> {
+        match self {
+            Reads::Now(k) => k.multi_get_at(keys, time),
+            Reads::Then(snapshot, k) => snapshot.multi_get_at(k, keys, time),
+        }
+    }
+
+    fn entries(&self) -> Result<Vec<(Slice, Slice)>> {
+        match self {
+            Reads::Now(k) => k.iter().collect(),
+            Reads::Then(snapshot, k) => snapshot.iter(k).collect(),
+        }
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Slice>> {
+        match self {
+            Reads::Now(k) => k.get(key),
+            Reads::Then(snapshot, k) => snapshot.get(k, key),
+        }
+    }
+}
+
+fn same(what: &str, found: Versions, expected: &[Version]) -> Result<()> {
+    let found: Vec<Version> = found.collect::<Result<_>>()?;
+    let differ = found.iter().zip(expected).position(|(a, b)| a != b);
+    assert!(
+        found == expected,
+        "{what}: {} versions instead of {}; {differ:?}: {:?} instead of {:?}",
+        found.len(),
+        expected.len(),
+        differ.map(|i| &found[i]),
+        differ.map(|i| &expected[i])
+    );
+    Ok(())
+}
+
+fn reversed(mut versions: Vec<Version>) -> Vec<Version> {
+    versions.reverse();
+    versions
+}
+
+/// Compares all queries with the model.
+fn compare(reads: &Reads<'_>, model: &Model, rng: &mut Rng) -> Result<()> {
+    let mut times = vec![Time::MIN, model.last, Time::MAX];
+    let all: Vec<Time> = model.versions.values().flat_map(|versions| versions.keys().copied()).collect();
+    for _ in 0..4.min(all.len()) {
+        let time = all[rng.below(all.len() as u64) as usize];
+        times.push(Time::from_micros((time.micros() + rng.below(3)).saturating_sub(1)));
+    }
+    let keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
+    let (a, b) = (&keys[rng.below(KEYS) as usize], &keys[rng.below(KEYS) as usize]);
+    let part = (&a.min(b)[..], Some(&a.max(b)[..]));
+    let whole = (&b""[..], None);
+    for &time in &times {
+        for keys in [whole, part] {
+            let expected = model.range_at(keys, time);
+            same("range_at", reads.range_at(time, keys)?, &expected)?;
+            let backward: Vec<Version> = reads.range_at(time, keys)?.rev().collect::<Result<_>>()?;
+            assert!(backward == reversed(expected), "range_at, backward");
+        }
+        let found = reads.multi_get_at(&keys, time)?;
+        assert!(keys.iter().zip(&found).all(|(key, found)| *found == model.at(key, time)), "multi_get_at");
+    }
+    for (i, &from) in times.iter().enumerate() {
+        let to = times[(i + 1) % times.len()];
+        for keys in [whole, part] {
+            let expected = model.changes(keys, from, to);
+            same("changes", reads.changes(keys, from, to)?, &expected)?;
+            let backward: Vec<Version> = reads.changes(keys, from, to)?.rev().collect::<Result<_>>()?;
+            assert!(backward == reversed(expected), "changes, backward");
+        }
+        let key = key(rng.below(KEYS));
+        let expected = model.of_key(&key, from, to);
+        same("history", reads.history(&key, from, to)?, &expected)?;
+    }
+    let newest = model.range_at(whole, Time::MAX);
+    let entries = reads.entries()?;
+    assert!(entries.len() == newest.len());
+    assert!(entries.iter().zip(&newest).all(|(a, b)| a.0 == b.key && Some(&a.1) == b.value.as_ref()));
+    for key in &keys {
+        assert!(reads.get(key)? == model.at(key, Time::MAX).and_then(|version| version.value));
+    }
+    // Both ends at once, and a cursor that goes here and there.
+    let expected = model.changes(part, Time::MIN, Time::MAX);
+    let mut both = reads.changes(part, Time::MIN, Time::MAX)?;
+    let (mut front, mut back) = (0, expected.len());
+    while front < back {
+        match rng.below(2) {
+            0 => {
+                assert_eq!(both.next().transpose()?.as_ref(), Some(&expected[front]));
+                front += 1;
+            }
+            _ => {
+                back -= 1;
+                assert_eq!(both.next_back().transpose()?.as_ref(), Some(&expected[back]));
+            }
+        }
+    }
+    assert!(both.next().is_none() && both.next_back().is_none());
+    let mut cursor = reads.changes(part, Time::MIN, Time::MAX)?.cursor();
+    let mut at: Option<usize> = None;
+    for _ in 0..30 {
+        let target = &keys[rng.below(KEYS) as usize];
+        at = match (rng.below(6), at) {
+            (0, _) => {
+                cursor.seek(target)?;
+                Some(expected.partition_point(|version| version.key[..] < target[..]))
+            }
+            (1, _) => {
+                cursor.seek_for_prev(target)?;
+                expected.partition_point(|version| version.key[..] <= target[..]).checked_sub(1)
+            }
+            (_, None) => {
+                assert_eq!(cursor.next().unwrap_err().kind(), ErrorKind::InvalidArgument);
+                cursor.seek_to_last()?;
+                expected.len().checked_sub(1)
+            }
+            (2 | 3, Some(i)) => {
+                cursor.next()?;
+                Some(i + 1)
+            }
+            (_, Some(i)) => {
+                cursor.prev()?;
+                i.checked_sub(1)
+            }
+        };
+        at = at.filter(|i| *i < expected.len());
+        assert_eq!(cursor.valid().then(|| cursor.version()).as_ref(), at.map(|i| &expected[i]));
+    }
+    Ok(())
+}
+
+const KEYS: u64 = 60;
+
+/// Keys in which zero bytes, and keys that begin like others, are frequent.
+fn key(i: u64) -> Vec<u8> {
+    let mut key = format!("k{}", i / 3).into_bytes();
+    key.extend([&b""[..], &[0], &[0, 1]][(i % 3) as usize]);
+    key
+}
+
+fn value(rng: &mut Rng) -> Vec<u8> {
+    let len = match rng.below(8) {
+        0 => 0,
+        1..7 => rng.below(60),
+        _ => 1000 + rng.below(3000),
+    };
+    let mut value = vec![0; len as usize];
+    rng.fill(&mut value);
+    value
+}
+
+fn options(shape: u64) -> KeyspaceOptions {
+    let options = KeyspaceOptions::preset(match shape % 3 {
+        0 => Preset::Mneme,
+        1 => Preset::PebblesDb,
+        _ => Preset::Leveled,
+    });
+    let placement = if shape.is_multiple_of(2) { PlacementPolicy::InPlace } else { PlacementPolicy::Hybrid };
+    options
+        .history(Retention::All)
+        .placement(placement)
+        .memtable_bytes(16 << 10)
+        .top_level_bits(4)
+        .bit_decrement(1)
+}
+
+struct Open {
+    env: Arc<SimEnv>,
+    db: Database,
+    keyspace: Keyspace,
+    /// Without history, to be written to in the same batches.
+    plain: Keyspace,
+}
+
+fn open(env: Arc<SimEnv>, shape: u64, threads: usize) -> Result<Open> {
+    let options_of_db = Options::default()
+        .background_threads(threads)
+        .memory_budget(1 << 20)
+        .manifest_cap(4 << 10)
+        .value_garbage_percent(5);
+    let db = Database::open_in(env.clone(), "/db", options_of_db)?;
+    let keyspace = db.keyspace("k", options(shape))?;
+    let plain = db.keyspace("plain", KeyspaceOptions::default())?;
+    Ok(Open { env, db, keyspace, plain })
+}
+
+/// A write to a key: its time, if it is not that of its batch, and the value, if it is no delete.
+type Write = (Vec<u8>, Option<Time>, Option<Vec<u8>>);
+
+/// Keys from the first to before the second are deleted.
+type Deleted = (Vec<u8>, Vec<u8>);
+
+/// A time of a caller: near the last one, long ago, that of a version, or in the future.
+fn time(model: &Model, key: &[u8], rng: &mut Rng) -> Time {
+    let of_key = model.versions.get(key).and_then(|versions| versions.keys().next());
+    let last = model.last.micros();
+    Time::from_micros(match (rng.below(6), of_key) {
+        (0, _) => last + rng.below(50),
+        (1, Some(first)) => first.micros(),
+        (2, Some(first)) => first.micros() - rng.below(first.micros().min(3)),
+        (3, _) => rng.below(last + 1),
+        (4, _) => 5,
+        _ => last.saturating_sub(rng.below(3000)),
+    })
+}
+
+/// A batch of up to six writes to a few keys, some of them more than once. `n`: its number.
+fn batch(open: &Open, model: &Model, rng: &mut Rng, n: u64) -> (cairn::Batch, Vec<Write>, Option<Deleted>) {
+    let (mut batch, mut writes) = (open.db.batch(), Vec::new());
+    let range = (rng.below(12) == 0).then(|| (key(rng.below(KEYS)), key(rng.below(KEYS))));
+    if let Some((from, to)) = &range {
+        batch.delete_range(&open.keyspace, &from[..]..&to[..]);
+    }
+    for _ in 0..rng.below(6) + 1 {
+        // Some keys are written often.
+        let key = key(if rng.below(2) == 0 { rng.below(5) } else { rng.below(KEYS) });
+        let value = (rng.below(5) > 0).then(|| value(rng));
+        // A range delete in the batch counts as later than writes with times of their own.
+        let time = (range.is_none() && rng.below(3) == 0).then(|| time(model, &key, rng));
+        match (&value, time) {
+            (Some(value), None) => batch.put(&open.keyspace, &key, value),
+            (None, None) => batch.delete(&open.keyspace, &key),
+            (Some(value), Some(time)) => batch.put_at(&open.keyspace, &key, value, time),
+            (None, Some(time)) => batch.delete_at(&open.keyspace, &key, time),
+        }
+        writes.push((key, time, value));
+    }
+    batch.put(&open.plain, "batches", n.to_string());
+    (batch, writes, range)
+}
+
+/// The model after a batch. Writes without a time get that of the clock, or one after all others, those of the batch included.
+fn after(model: &Model, (writes, range): (Vec<Write>, Option<Deleted>), clock: Time) -> Model {
+    let mut model = model.clone();
+    let latest = writes.iter().filter_map(|write| write.1).max().unwrap_or_default().max(model.last);
+    let time = clock.max(Time::from_micros(latest.micros() + 1));
+    if let Some((from, to)) = range {
+        model.delete_range(&from, &to, time);
+    }
+    for (key, own, value) in writes {
+        model.write(&key, own.unwrap_or(time), value);
+    }
+    model
+}
+
+/// Writes, and adds what was written to the model.
+fn write(open: &Open, model: &mut Model, rng: &mut Rng, clock: Time) -> Result<()> {
+    if rng.below(2) == 0 {
+        let (batch, writes, range) = batch(open, model, rng, 0);
+        open.db.write(batch, Durability::Os)?;
+        *model = after(model, (writes, range), clock);
+        return Ok(());
+    }
+    let (key, value) = (key(rng.below(KEYS)), (rng.below(5) > 0).then(|| value(rng)));
+    let time = (rng.below(3) == 0).then(|| time(model, &key, rng));
+    match (&value, time) {
+        (Some(value), None) => open.keyspace.put(&key, value)?,
+        (None, None) => open.keyspace.delete(&key)?,
+        (Some(value), Some(time)) => open.keyspace.put_at(&key, value, time)?,
+        (None, Some(time)) => open.keyspace.delete_at(&key, time)?,
+    }
+    *model = after(model, (vec![(key, time, value)], None), clock);
+    Ok(())
+}
+
+/// Random writes, and all queries beside them, with flushes, compactions, reopening and power cuts. Returns the number of comparisons.
+fn run(seed: u64, shape: u64, threads: usize) -> Result<u64> {
+    let mut rng = Rng::new(seed);
+    let mut open = self::open(SimEnv::new(shape), shape, threads)?;
+    let mut model = Model::default();
+    let mut clock = Time::from_micros(1_700_000_000_000_000);
+    for round in 0..ROUNDS {
+        // A clock that steps back in every third round, by as much as it has advanced in many.
+        let step = rng.below(1000);
+        clock = Time::from_micros(clock.micros() + 900 - if round % 3 == 2 { 10 * step } else { 0 } + step);
+        open.env.set_wall_clock(clock);
+        let snapshot = open.db.snapshot();
+        let (before, mut held) = (model.clone(), open.keyspace.changes::<&[u8]>(.., ..)?);
+        let mut held_back = open.keyspace.range_at::<&[u8]>(model.last, ..)?.rev();
+        let firsts = (held.next().transpose()?, held_back.next().transpose()?);
+        for _ in 0..30 + rng.below(200) {
+            write(&open, &mut model, &mut rng, clock)?;
+        }
+        if round % 2 == 0 {
+            open.keyspace.flush()?;
+        }
+        compare(&Reads::Now(&open.keyspace), &model, &mut rng)?;
+        compare(&Reads::Then(&snapshot, &open.keyspace), &before, &mut rng)?;
+        // Iterators that began before the flushes go on.
+        let whole = (&b""[..], None);
+        let rest: Vec<Version> = firsts.0.into_iter().map(Ok).chain(held).collect::<Result<_>>()?;
+        assert!(rest == before.changes(whole, Time::MIN, Time::MAX), "an iterator held across flushes");
+        let rest: Vec<Version> = firsts.1.into_iter().map(Ok).chain(held_back).collect::<Result<_>>()?;
+        assert!(rest == reversed(before.range_at(whole, before.last)), "another one, backward");
+        let held_snapshot = (rng.below(2) == 0).then_some(snapshot);
+        match round % 5 {
+            0 => {
+                drop(held_snapshot);
+                open.keyspace.compact()?;
+                let tables = open.keyspace.guards().into_iter().flat_map(|guard| guard.tables);
+                let (entries, live) =
+                    (tables.map(|t| t.entries).sum::<u64>(), open.keyspace.iter().count() as u64);
+                assert_eq!(entries, live, "entries and keys of the primary tree");
+            }
+            1 => open.db.wait_idle()?,
+            2 => {
+                let Open { env, db, .. } = open;
+                db.close()?;
+                open = self::open(env, shape, threads)?;
+                // What was not flushed is in tables now, and was evicted on the way.
+                open.env.set_wall_clock(clock);
+            }
+            3 => {
+                open.db.sync()?;
+                let env = open.env.crash_clone(Survival::Nothing, round);
+                drop(open);
+                open = self::open(env, shape, threads)?;
+            }
+            _ => {}
+        }
+        open.env.set_wall_clock(clock);
+        compare(&Reads::Now(&open.keyspace), &model, &mut rng)?;
+        let report = open.db.check(&mut |_| ())?;
+        assert!(report.problems.is_empty(), "{:?}", report.problems);
+    }
+    let Open { env, db, .. } = open;
+    db.close()?;
+    let report = cairn::check_in(env, "/db", &mut |_| ())?;
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    Ok(4 * ROUNDS)
+}
+
+/// Returns whether the power cut came before the end.
+fn power_cut(seed: u64, shape: u64, at: u64) -> Result<bool> {
+    let mut rng = Rng::new(seed);
+    let env = SimEnv::new(3);
+    env.crash_at(at);
+    // The model after each batch that was begun, and how many of these were acknowledged.
+    let (mut models, mut acknowledged) = (vec![Model::default()], 0);
+    let clock = Time::from_micros(1_800_000_000_000_000);
+    env.set_wall_clock(clock);
+    let mut script = || -> Result<()> {
+        let open = self::open(env.clone(), shape, 0)?;
+        for n in 1..=160 {
+            let model = &models[models.len() - 1];
+            let (batch, writes, range) = batch(&open, model, &mut rng, n);
+            models.push(after(model, (writes, range), clock));
+            open.db.write(batch, Durability::Sync)?;
+            acknowledged = n;
+            match n % 40 {
+                0 => open.keyspace.compact()?,
+                20 => open.keyspace.flush()?,
+                _ => {}
+            }
+        }
+        open.db.close()
+    };
+    let ended = script().is_ok();
+    let survival = [Survival::Nothing, Survival::Everything, Survival::Torn][(at % 3) as usize];
+    let open = self::open(env.crash_clone(survival, at), shape, 0)?;
+    let count = open
+        .plain
+        .get("batches")?
+        .map_or(0, |count| std::str::from_utf8(&count).expect("a number").parse::<u64>().expect("a number"));
+    assert!(count == acknowledged || count == acknowledged + 1, "{count} batches of {acknowledged}");
+    let mut model = models[count as usize].clone();
+    let mut rng = Rng::new(at);
+    compare(&Reads::Now(&open.keyspace), &model, &mut rng)?;
+    // The clock of the new disk is behind: later versions still get later times.
+    assert!(open.env.wall_clock() < model.last || model.last == Time::MIN);
+    open.keyspace.put("k0", "after")?;
+    let newest = open.keyspace.get_at("k0", Time::MAX)?.expect("it was just put");
+    assert!(newest.time > model.last);
+    model.write(b"k0", newest.time, Some(b"after".to_vec()));
+    open.keyspace.compact()?;
+    compare(&Reads::Now(&open.keyspace), &model, &mut rng)?;
+    let report = open.db.check(&mut |_| ())?;
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    Ok(!ended)
+}
+
+/// The versions that a retention keeps for certain at `now`, as (key, time).
+fn kept(model: &Model, retention: Retention, now: Time) -> Vec<(Slice, Time)> {
+    let mut kept = Vec::new();
+    for key in model.versions.keys() {
+        for (i, version) in model.of_key(key, Time::MIN, Time::MAX).into_iter().enumerate() {
+            // A delete may expire by its own time.
+            let end = match version.value {
+                Some(_) => version.until.unwrap_or(Time::MAX),
+                None => version.time,
+            };
+            let by_age = |age| end > now.saturating_sub(age);
+            let is_kept = match retention {
+                Retention::All => true,
+                Retention::None => i == 0,
+                Retention::Versions(n) => (i as u64) < n,
+                Retention::Age(age) => by_age(age),
+                Retention::VersionsOrAge(n, age) => (i as u64) < n || by_age(age),
+            };
+            if is_kept {
+                kept.push((version.key, version.time));
+            }
+        }
+    }
+    kept
+}
+
+/// What is found has been written, and what retention keeps is found.
+fn keeps(reads: &Reads<'_>, model: &Model, retention: Retention, now: Time) -> Result<usize> {
+    let found: Vec<Version> = reads.changes((b"", None), Time::MIN, Time::MAX)?.collect::<Result<_>>()?;
+    let all = model.changes((b"", None), Time::MIN, Time::MAX);
+    for version in &found {
+        let written = all.iter().find(|w| (&w.key, w.time) == (&version.key, version.time));
+        // Of what has expired the ends may be seen, or what compactions took for them.
+        let is_end = version.value.is_none();
+        assert!(written.is_some_and(|w| w.value == version.value) || is_end, "{version:?} was not written");
+    }
+    let mut found_keys = found.iter().map(|version| (&version.key, version.time));
+    for (key, time) in kept(model, retention, now) {
+        assert!(
+            found_keys.any(|found| found == (&key, time)),
+            "{retention}: {key:?} at {time:?} is lost at {now:?}"
+        );
+    }
+    Ok(found.len())
+}
+
+/// Retention beside snapshots and reopening. Returns the number of comparisons.
+fn retain(seed: u64, retention: Retention, threads: usize, shape: u64) -> Result<u64> {
+    let mut rng = Rng::new(seed);
+    let env = SimEnv::new(1);
+    let options_of_db =
+        Options::default().background_threads(threads).memory_budget(1 << 20).manifest_cap(4 << 10);
+    let (mut model, mut clock) = (Model::default(), Time::from_micros(1_700_000_000_000_000));
+    env.set_wall_clock(clock);
+    let mut db = Database::open_in(env.clone(), "/db", options_of_db.clone())?;
+    let options = options(shape).history(retention);
+    let mut keyspace = db.keyspace("k", options.clone())?;
+    let mut plain = db.keyspace("plain", KeyspaceOptions::default())?;
+    let mut held: Vec<(Snapshot, Model, Time)> = Vec::new();
+    let mut lost = 0;
+    for round in 0..30 {
+        let open =
+            Open { env: env.clone(), db: db.clone(), keyspace: keyspace.clone(), plain: plain.clone() };
+        for _ in 0..60 {
+            clock = Time::from_micros(clock.micros() + rng.below(100));
+            env.set_wall_clock(clock);
+            let (batch, writes, range) = clocked_batch(&open, &mut rng);
+            open.db.write(batch, Durability::Os)?;
+            model = after(&model, (writes, range), clock);
+        }
+        // A note is made at most once a second, and by the threads that look for work.
+        clock = clock.saturating_add(Duration::from_millis(rng.below(30)));
+        env.set_wall_clock(clock);
+        if rng.below(2) == 0 {
+            held.push((db.snapshot(), model.clone(), clock));
+        }
+        match rng.below(4) {
+            0 => keyspace.compact()?,
+            1 => keyspace.flush()?,
+            2 => db.wait_idle()?,
+            _ => {}
+        }
+        let all = model.changes((b"", None), Time::MIN, Time::MAX).len();
+        lost += all - keeps(&Reads::Now(&keyspace), &model, retention, clock)?;
+        for (snapshot, model, taken) in &held {
+            keeps(&Reads::Then(snapshot, &keyspace), model, retention, *taken)?;
+        }
+        // As of times within an age everything is as if nothing had expired.
+        if let Retention::Age(age) = retention {
+            for _ in 0..3 {
+                let span = age.as_micros() as u64;
+                let time = Time::from_micros(clock.micros() - rng.below(span));
+                let found: Vec<Version> = keyspace.range_at::<&[u8]>(time, ..)?.collect::<Result<_>>()?;
+                assert!(found == model.range_at((b"", None), time), "as of {time:?} at {clock:?}");
+            }
+        }
+        if rng.below(4) == 0 {
+            held.clear();
+        }
+        if round % 10 == 9 {
+            held.clear();
+            drop((keyspace, plain, open));
+            db.close()?;
+            db = Database::open_in(env.clone(), "/db", options_of_db.clone())?;
+            (keyspace, plain) = (db.open_keyspace("k")?, db.open_keyspace("plain")?);
+            env.set_wall_clock(clock);
+        }
+    }
+    assert!(lost > 300, "{retention}, shape {shape}: {lost} versions have expired");
+    let report = db.check(&mut |_| ())?;
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    Ok(30)
+}
+
+/// A batch whose writes have the time of the batch.
+fn clocked_batch(open: &Open, rng: &mut Rng) -> (cairn::Batch, Vec<Write>, Option<Deleted>) {
+    loop {
+        let (batch, writes, range) = batch(open, &Model::default(), rng, 0);
+        if writes.iter().all(|write| write.1.is_none()) {
+            return (batch, writes, range);
+        }
+    }
+}
+
+/// Salvage of an intact database, and of one whose manifest is lost: all versions, with their times.
+fn salvage(seed: u64, shape: u64, loses_manifest: bool) -> Result<u64> {
+    let mut rng = Rng::new(seed);
+    let open = self::open(SimEnv::new(1), shape, 0)?;
+    let (mut model, clock) = (Model::default(), Time::from_micros(1_700_000_000_000_000));
+    open.env.set_wall_clock(clock);
+    for i in 0..600 {
+        write(&open, &mut model, &mut rng, clock)?;
+        if i % 200 == 150 {
+            open.keyspace.compact()?;
+        }
+    }
+    if loses_manifest {
+        // What is in memory is in tables then, and range tombstones hide nothing more.
+        open.keyspace.compact()?;
+    }
+    let Open { env, db, .. } = open;
+    db.close()?;
+    if loses_manifest {
+        let manifests =
+            env.list_files().into_iter().filter(|path| path.to_string_lossy().contains("manifest"));
+        manifests.for_each(|path| env.remove_file(path));
+    }
+    env.set_wall_clock(clock);
+    let report = cairn::salvage_in(env.clone(), "/db", "/new", Options::default().background_threads(0))?;
+    assert_eq!(report.losses.is_empty(), !loses_manifest, "{report:?}");
+    let db = Database::open_in(env, "/new", Options::default().background_threads(0))?;
+    let keyspace = db.open_keyspace("k")?;
+    compare(&Reads::Now(&keyspace), &model, &mut rng)?;
+    Ok(1)
+}
