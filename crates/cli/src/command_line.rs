@@ -1,8 +1,8 @@
 //! The complete command line: the program, its commands and their help. Each command defines its own arguments.
 
 use crate::commands::{
-    bench, check, compact, delete_range, demo, dump, info, load, model, point, salvage, scan, scrub, shell,
-    stats,
+    bench, check, compact, delete_range, demo, dump, history, info, load, model, point, salvage, scan, scrub,
+    shell, stats,
 };
 use crate::failure;
 use clap::{Parser, Subcommand};
@@ -48,6 +48,8 @@ pub enum Command {
     DeleteRange(delete_range::DeleteRangeArgs),
     /// Print keys and values in order
     Scan(scan::ScanArgs),
+    /// Print the versions of a key, with their times
+    History(history::HistoryArgs),
     /// Load records from a file or standard input
     Load(load::LoadArgs),
     /// Write a keyspace in a form that `load` reads

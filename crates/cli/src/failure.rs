@@ -109,7 +109,7 @@ impl From<::bench::engine::Error> for Failure {
 
 fn code_of(kind: ErrorKind) -> u8 {
     match kind {
-        ErrorKind::InvalidArgument | ErrorKind::NotFound | ErrorKind::AlreadyExists => 2,
+        ErrorKind::InvalidArgument | ErrorKind::NotFound | ErrorKind::AlreadyExists | ErrorKind::Expired => 2,
         ErrorKind::Corruption | ErrorKind::Unsupported => 3,
         ErrorKind::Locked => 4,
         _ => 5,

@@ -4,6 +4,7 @@
 use crate::commands::shell::parse::{self, Statement, Unreadable};
 use crate::format::{Format, Mapping, Reader, Record, Step, Unwritten, Writer};
 use crate::text;
+use crate::times::TimeUnit;
 use std::io::BufReader;
 
 /// Maximum number of records read from one input.
@@ -59,6 +60,9 @@ fn mapping(kind: u8, names: u8) -> Mapping {
         header: [None, Some(true), Some(false), None][usize::from(names >> 5 & 3)],
         no_escapes: kind & 0x40 != 0,
         hex: kind & 0x80 != 0,
+        time: (kind & 0x10 != 0).then(|| "time".to_owned()),
+        time_unit: TimeUnit::default(),
+        versions: kind & 0x20 != 0,
     }
 }
 
@@ -69,7 +73,7 @@ fn mapping(kind: u8, names: u8) -> Mapping {
 /// unchanged.
 pub fn load(data: &[u8]) -> bool {
     let [kind, names, buffer, text @ ..] = data else { return false };
-    let format = FORMATS[usize::from(kind & 0x3f) % FORMATS.len()];
+    let format = FORMATS[usize::from(kind & 0x0f) % FORMATS.len()];
     let mapping = mapping(*kind, *names);
     let whole = read(text, text.len().max(1), format, &mapping);
     let pieces = read(text, usize::from(*buffer % 16) + 1, format, &mapping);
@@ -92,14 +96,26 @@ pub fn load(data: &[u8]) -> bool {
 fn round_trip(format: Format, mapping: &Mapping, records: &[Record]) {
     let written = match format {
         Format::Paragraphs => Mapping { value: None, hex: false, ..mapping.clone() },
-        _ => Mapping { hex: mapping.hex, ..Mapping::default() },
+        _ => {
+            let versions = mapping.versions || mapping.time.is_some();
+            Mapping { hex: mapping.hex, versions, ..Mapping::default() }
+        }
     };
     let mut writer = Writer::new(format, written.clone());
     let mut out = Vec::new();
     let mut kept = Vec::new();
     for record in records {
-        match writer.write(&mut out, &record.key, &record.value) {
-            Ok(()) => kept.push((&record.key, &record.value)),
+        let done = match record.time {
+            None => writer.write(&mut out, &record.key, &record.value),
+            Some(time) => {
+                let value = (!record.is_delete).then_some(&record.value[..]);
+                writer.write_version(&mut out, &record.key, time, value)
+            }
+        };
+        // The value of a delete means nothing.
+        let value = if record.is_delete { &[][..] } else { &record.value[..] };
+        match done {
+            Ok(()) => kept.push((&record.key, value, record.time, record.is_delete)),
             Err(Unwritten::Refused(why)) => {
                 assert!(
                     matches!(format, Format::Lines | Format::Paragraphs),
@@ -112,7 +128,7 @@ fn round_trip(format: Format, mapping: &Mapping, records: &[Record]) {
     writer.finish(&mut out).expect("writing to memory");
     let again = read(&out, 64, format, &written).expect("the mapping of the writer fits");
     assert!(again.refused.is_empty() && again.unfit.is_none(), "{again:?} of {out:?}");
-    let again: Vec<_> = again.records.iter().map(|r| (&r.key, &r.value)).collect();
+    let again: Vec<_> = again.records.iter().map(|r| (&r.key, &r.value[..], r.time, r.is_delete)).collect();
     assert_eq!(again, kept, "{format:?}: {:?}", String::from_utf8_lossy(&out));
 }
 

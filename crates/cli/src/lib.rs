@@ -26,12 +26,13 @@ mod output;
 mod progress;
 mod store;
 mod text;
+mod times;
 
 use clap::{CommandFactory, Parser};
 use command_line::{Cli, Command};
 use commands::{
-    bench, check, compact, delete_range, demo, dump, info, load, model, point, salvage, scan, scrub, shell,
-    stats,
+    bench, check, compact, delete_range, demo, dump, history, info, load, model, point, salvage, scan, scrub,
+    shell, stats,
 };
 use failure::Result;
 use std::process::ExitCode;
@@ -51,6 +52,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Delete(args) => point::delete(args)?,
         Command::DeleteRange(args) => delete_range::delete_range(args)?,
         Command::Scan(args) => scan::scan(args)?,
+        Command::History(args) => history::history(args)?,
         Command::Load(args) => load::load(args)?,
         Command::Dump(args) => dump::dump(args)?,
         Command::Stats(args) => stats::stats(args)?,

@@ -2,7 +2,7 @@
 
 use crate::args::{Bounds, CreateArgs, DEFAULT_KEYSPACE, DbArgs, KeyspaceArgs};
 use crate::failure::{Failure, Result};
-use cairn::{Database, ErrorKind, Keyspace, KeyspaceOptions, Options, Slice, Snapshot};
+use cairn::{Database, ErrorKind, Keyspace, KeyspaceOptions, Options, Slice, Snapshot, Time, Versions};
 use std::ops::Bound;
 use std::path::Path;
 
@@ -209,28 +209,47 @@ impl CreateArgs {
     }
 }
 
-/// The records inside bounds, in their direction.
-pub struct Entries {
+/// Records or versions inside bounds, in their direction.
+pub struct Directed<I> {
     /// `None` if the bounds are empty.
-    range: Option<cairn::Range>,
+    range: Option<I>,
     reverse: bool,
     left: u64,
 }
 
-impl Entries {
-    /// The present records of a keyspace.
-    pub fn of(keyspace: &Keyspace, bounds: &Bounds) -> Entries {
-        Entries::new(bounds, |ends| keyspace.range::<Vec<u8>>(ends))
-    }
+/// Records, as keys and values.
+pub type Entries = Directed<Found>;
 
-    /// The records of a keyspace at a snapshot.
-    pub fn of_snapshot(snapshot: &Snapshot, keyspace: &Keyspace, bounds: &Bounds) -> Entries {
-        Entries::new(bounds, |ends| snapshot.range::<Vec<u8>>(keyspace, ends))
-    }
+/// What has records, in both directions.
+type Found = Box<dyn DoubleEndedIterator<Item = cairn::Result<(Slice, Slice)>>>;
 
-    fn new(bounds: &Bounds, range: impl FnOnce((Bound<Vec<u8>>, Bound<Vec<u8>>)) -> cairn::Range) -> Entries {
+/// The present records of a keyspace.
+pub fn entries(keyspace: &Keyspace, bounds: &Bounds) -> Entries {
+    Entries::new(bounds, |ends| Box::new(keyspace.range::<Vec<u8>>(ends)))
+}
+
+/// The records of a keyspace at a snapshot.
+pub fn entries_of_snapshot(snapshot: &Snapshot, keyspace: &Keyspace, bounds: &Bounds) -> Entries {
+    Entries::new(bounds, |ends| Box::new(snapshot.range::<Vec<u8>>(keyspace, ends)))
+}
+
+/// The records of a keyspace with history as of a time.
+pub fn entries_at(keyspace: &Keyspace, time: Time, bounds: &Bounds) -> cairn::Result<Entries> {
+    let versions = keyspace.range_at::<Vec<u8>>(time, (bounds.lower.clone(), bounds.upper.clone()))?;
+    let entries = versions.map(|found| found.map(|v| (v.key, v.value.unwrap_or_default())));
+    Ok(Entries::new(bounds, |_| Box::new(entries)))
+}
+
+/// All versions of a keyspace with history.
+pub fn versions(keyspace: &Keyspace, bounds: &Bounds) -> cairn::Result<Directed<Versions>> {
+    let versions = keyspace.changes::<Vec<u8>>((bounds.lower.clone(), bounds.upper.clone()), ..)?;
+    Ok(Directed::new(bounds, |_| versions))
+}
+
+impl<I> Directed<I> {
+    fn new(bounds: &Bounds, range: impl FnOnce((Bound<Vec<u8>>, Bound<Vec<u8>>)) -> I) -> Directed<I> {
         let ends = || (bounds.lower.clone(), bounds.upper.clone());
-        Entries {
+        Directed {
             range: (!bounds.is_empty()).then(|| range(ends())),
             reverse: bounds.reverse,
             left: bounds.limit,
@@ -238,8 +257,8 @@ impl Entries {
     }
 }
 
-impl Iterator for Entries {
-    type Item = cairn::Result<(Slice, Slice)>;
+impl<I: DoubleEndedIterator> Iterator for Directed<I> {
+    type Item = I::Item;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;

@@ -3,6 +3,7 @@
 mod common;
 
 mod bench;
+mod history;
 mod load_dump;
 mod model;
 mod paths;

@@ -4,7 +4,8 @@ use crate::args::{BoundsArgs, DbArgs, FormArgs, KeyspaceArgs};
 use crate::failure::{Failure, Result};
 use crate::format::{Format, Mapping, Unwritten, Writer};
 use crate::output::stdout;
-use crate::store::{Entries, Store};
+use crate::store::{Store, entries, versions};
+use cairn::{Slice, Time};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ Examples:
   cairn dump --db /tmp/d --format csv | gzip > d.csv.gz
   cairn dump --db /tmp/d --format paragraphs --key Package,Version,Architecture > Packages
   cairn dump --db /tmp/a | cairn load --db /tmp/b        copy a keyspace
+  cairn dump --db /tmp/a -k prices --history > prices.tsv     all versions: key, time, put or delete, value
 
 TSV, CSV and JSON lines can express any bytes: `load` reads them back as the same keys and values. The format `lines` has
 keys without values, and `paragraphs` has values that contain the key. A record that the format cannot express ends the
@@ -39,6 +41,10 @@ pub struct DumpArgs {
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Write all versions with their times, of a keyspace with history. Of each key the latest comes first, or with
+    /// --reverse the earliest. `load --history` reads it
+    #[arg(long)]
+    history: bool,
     /// For paragraphs: the fields that form the key
     #[arg(long, value_name = "FIELD", value_delimiter = ',')]
     key: Vec<String>,
@@ -47,17 +53,25 @@ pub struct DumpArgs {
     key_separator: String,
 }
 
+/// Records, or versions with their times, without values where they are deletes.
+type Records = Box<dyn Iterator<Item = cairn::Result<(Slice, Option<Time>, Option<Slice>)>>>;
+
 /// Writes a keyspace as text.
 pub fn dump(args: DumpArgs) -> Result<()> {
     let bounds = args.bounds.bounds(args.form.hex)?;
     let store = Store::open(&args.db, &args.keyspace)?;
-    let entries = Entries::of(&store.keyspace, &bounds);
+    let records: Records = match args.history {
+        false => Box::new(entries(&store.keyspace, &bounds).map(|e| e.map(|(k, v)| (k, None, Some(v))))),
+        true => Box::new(
+            versions(&store.keyspace, &bounds)?.map(|found| found.map(|v| (v.key, Some(v.time), v.value))),
+        ),
+    };
     match &args.output {
-        None => write_all(entries, &args, &mut stdout(), Failure::from)?,
+        None => write_all(records, &args, &mut stdout(), Failure::from)?,
         Some(path) => {
             let wrong = |operation: &'static str| move |e| Failure::file(operation, path, &e);
             let file = File::create(path).map_err(wrong("create"))?;
-            write_all(entries, &args, &mut BufWriter::with_capacity(256 << 10, &file), wrong("write"))?;
+            write_all(records, &args, &mut BufWriter::with_capacity(256 << 10, &file), wrong("write"))?;
             file.sync_all().or_else(only_for_files(path)).map_err(wrong("sync"))?;
         }
     }
@@ -70,7 +84,7 @@ fn only_for_files(path: &Path) -> impl FnOnce(std::io::Error) -> std::io::Result
 }
 
 fn write_all(
-    entries: Entries,
+    records: Records,
     args: &DumpArgs,
     out: &mut impl Write,
     io_failure: impl Fn(std::io::Error) -> Failure,
@@ -84,15 +98,21 @@ fn write_all(
         key: args.key.clone(),
         separator: args.key_separator.clone(),
         hex: args.form.hex,
+        versions: args.history,
         ..Mapping::default()
     };
     let mut writer = Writer::new(format, mapping);
-    for entry in entries {
-        let (key, value) = entry?;
-        writer.write(out, &key, &value).map_err(|e| match e {
-            Unwritten::Refused(why) => Failure::bad_input(why),
-            Unwritten::Io(e) => io_failure(e),
-        })?;
+    let wrong = |e| match e {
+        Unwritten::Refused(why) => Failure::bad_input(why),
+        Unwritten::Io(e) => io_failure(e),
+    };
+    for record in records {
+        let (key, time, value) = record?;
+        let written = match time {
+            None => writer.write(out, &key, &value.unwrap_or_default()),
+            Some(time) => writer.write_version(out, &key, time, value.as_deref()),
+        };
+        written.map_err(&wrong)?;
     }
     writer.finish(out).map_err(io_failure)
 }

@@ -7,7 +7,8 @@ use crate::output::{print_json, stdout};
 use crate::progress::Progress;
 use crate::store::{Create, NewKeyspace, Store};
 use crate::text::{counted, escape_short, human_bytes};
-use cairn::Batch;
+use crate::times::TimeUnit;
+use cairn::{Batch, ErrorKind};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -24,6 +25,8 @@ Examples:
   cairn load --db /tmp/d words.txt                              each line is a key
   zcat Packages.gz | cairn load --db /tmp/d --format paragraphs --key Package,Version,Architecture
   cairn dump --db /tmp/a | cairn load --db /tmp/b               copy a keyspace
+  cairn load --db /tmp/d -k prices prices.csv --key item --timestamp time     records with times, in any order
+  cairn load --db /tmp/d -k prices --create --set history=all --history prices.tsv   what `dump --history` wrote
 
 The key is the first column, unless --key names others. The value is the column that --value names; without --value, the
 other one of two columns, or otherwise the whole record without its line end. In TSV, \\t \\n \\r \\\\ and \\xHH in a key or
@@ -54,8 +57,11 @@ pub struct LoadArgs {
     #[arg(long)]
     skip_bad: bool,
     /// Treat a key that exists or occurs twice as a bad line [default: the last value wins]
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["timestamp", "history"])]
     unique: bool,
+    /// Leave records out whose times lie before what the retention of the keyspace keeps [default: the load ends there]
+    #[arg(long, requires = "timestamp")]
+    skip_expired: bool,
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
@@ -75,6 +81,16 @@ struct InputArgs {
     /// Separator between the parts of a key of several columns
     #[arg(long, value_name = "TEXT", default_value = "/")]
     key_separator: String,
+    /// Column or field with the time of a record, for a keyspace with history: RFC 3339, or a number
+    #[arg(long, value_name = "COLUMN")]
+    timestamp: Option<String>,
+    /// Unit of times that are numbers
+    #[arg(long, value_name = "UNIT", value_enum, default_value = "us", requires = "timestamp")]
+    time_unit: TimeUnit,
+    /// The input has all versions of a history, as `dump --history` writes them: key, time, put or delete, value. They are taken
+    /// whatever retention the keyspace has
+    #[arg(long, conflicts_with_all = ["timestamp", "key", "value", "key_separator"])]
+    history: bool,
     /// Value column or field
     #[arg(long, value_name = "COLUMN")]
     value: Option<String>,
@@ -139,6 +155,9 @@ impl InputArgs {
             },
             no_escapes: self.no_escapes,
             hex: self.hex,
+            time: self.timestamp.clone(),
+            time_unit: self.time_unit,
+            versions: self.history,
         }
     }
 }
@@ -169,8 +188,8 @@ pub fn load(args: LoadArgs) -> Result<()> {
     let create = Create { database: true, keyspace: NewKeyspace::by_flag(args.new_keyspace.create_keyspace) };
     let store = Store::open_with(&args.db, &args.keyspace, &args.create, create)?;
     let started = Instant::now();
-    let mut loader = Loader::new(&store, args.unique);
-    let read = loader.read(reader, &args, len);
+    let mut loader = Loader::new(&store, &args);
+    let read = loader.read(reader, len);
     // Write the records before a bad line too, even if they are in the same batch.
     loader.write()?;
     let mut summary = loader.summary;
@@ -197,9 +216,21 @@ pub fn load(args: LoadArgs) -> Result<()> {
     Ok(())
 }
 
+/// A batch that takes times as the arguments say.
+fn new_batch(store: &Store, args: &LoadArgs) -> Batch {
+    let mut batch = store.db.batch();
+    if args.input.history {
+        batch.take_any_time();
+    } else if args.skip_expired {
+        batch.skip_expired();
+    }
+    batch
+}
+
 /// Collects records into batches and writes them.
 struct Loader<'a> {
     store: &'a Store,
+    args: &'a LoadArgs,
     batch: Batch,
     /// Keys of the batch, if keys must be unique.
     keys: Option<HashSet<Vec<u8>>>,
@@ -208,18 +239,20 @@ struct Loader<'a> {
 }
 
 impl<'a> Loader<'a> {
-    fn new(store: &'a Store, unique: bool) -> Loader<'a> {
-        let batch = store.db.batch();
-        let keys = unique.then(HashSet::new);
-        Loader { store, batch, keys, pending: Summary::default(), summary: Summary::default() }
+    fn new(store: &'a Store, args: &'a LoadArgs) -> Loader<'a> {
+        let keys = args.unique.then(HashSet::new);
+        Loader {
+            store,
+            args,
+            batch: new_batch(store, args),
+            keys,
+            pending: Summary::default(),
+            summary: Summary::default(),
+        }
     }
 
-    fn read(
-        &mut self,
-        mut reader: Reader<Box<dyn BufRead>>,
-        args: &LoadArgs,
-        len: Option<u64>,
-    ) -> Result<()> {
+    fn read(&mut self, mut reader: Reader<Box<dyn BufRead>>, len: Option<u64>) -> Result<()> {
+        let args = self.args;
         let name = args.input.name();
         let progress = Progress::bytes(len);
         let mut record = Record::default();
@@ -258,7 +291,12 @@ impl<'a> Loader<'a> {
             }
             keys.insert(record.key.clone());
         }
-        self.batch.put(&self.store.keyspace, &record.key, &record.value);
+        let keyspace = &self.store.keyspace;
+        match record.time {
+            None => self.batch.put(keyspace, &record.key, &record.value),
+            Some(time) if record.is_delete => self.batch.delete_at(keyspace, &record.key, time),
+            Some(time) => self.batch.put_at(keyspace, &record.key, &record.value, time),
+        }
         self.pending.records += 1;
         self.pending.key_bytes += record.key.len() as u64;
         self.pending.value_bytes += record.value.len() as u64;
@@ -274,11 +312,16 @@ impl<'a> Loader<'a> {
         if pending.records == 0 {
             return Ok(());
         }
-        let batch = std::mem::replace(&mut self.batch, self.store.db.batch());
-        self.store
-            .db
-            .write(batch, self.store.db.options().durability)
-            .map_err(|e| Failure::from(e).with_note(format!("; loaded before: {}", self.summary.text())))?;
+        let batch = std::mem::replace(&mut self.batch, new_batch(self.store, self.args));
+        self.store.db.write(batch, self.store.db.options().durability).map_err(|e| {
+            let failure = match e.kind() {
+                ErrorKind::Expired => {
+                    Failure::bad_input(format!("{e}; --skip-expired leaves such records out"))
+                }
+                _ => Failure::from(e),
+            };
+            failure.with_note(format!("; loaded before: {}", self.summary.text()))
+        })?;
         self.summary.records += pending.records;
         self.summary.key_bytes += pending.key_bytes;
         self.summary.value_bytes += pending.value_bytes;

@@ -9,6 +9,7 @@ pub mod compact;
 pub mod delete_range;
 pub mod demo;
 pub mod dump;
+pub mod history;
 pub mod info;
 pub mod load;
 pub mod model;

@@ -6,6 +6,8 @@ use crate::format::{Format, Mapping, Reader, Record, Step};
 use crate::output::{Form, Parts, Printer, json_field, print_json, stdout};
 use crate::store::{Create, NewKeyspace, Store};
 use crate::text::{escape_short, unescape};
+use crate::times::parse_time;
+use cairn::Time;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -19,6 +21,7 @@ Examples:
   cairn put --db /tmp/d --hex 00ff 0102                       key and value in hexadecimal
   cairn put --db /tmp/d -k users --create 17 Ada              create the keyspace `users`
   cairn put --db /tmp/d --durability sync k v                 on disk before the command ends
+  cairn put --db /tmp/d -k prices --at -2h tea 3              as of two hours ago, in a keyspace with history
   cairn put --db /tmp/d -- -5 minus                           after -- nothing is an option";
 
 /// Arguments of `put`.
@@ -35,6 +38,9 @@ pub struct PutArgs {
     create: CreateArgs,
     #[command(flatten)]
     form: FormArgs,
+    /// Put as of this time, which may lie in the past, in a keyspace with history
+    #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
+    at: Option<Time>,
     /// Pairs of key and value. A value of `-` is read from standard input, byte for byte
     #[arg(value_names = ["KEY", "VALUE"], required = true, num_args = 2.., allow_negative_numbers = true)]
     pairs: Vec<OsString>,
@@ -59,7 +65,12 @@ pub fn put(args: PutArgs) -> Result<()> {
     let create = Create { database: true, keyspace: NewKeyspace::by_flag(args.new_keyspace.create_keyspace) };
     let store = Store::open_with(&args.db, &args.keyspace, &args.create, create)?;
     let mut batch = store.db.batch();
-    records.iter().for_each(|(key, value)| batch.put(&store.keyspace, key, value));
+    for (key, value) in &records {
+        match args.at {
+            None => batch.put(&store.keyspace, key, value),
+            Some(time) => batch.put_at(&store.keyspace, key, value, time),
+        }
+    }
     store.db.write(batch, store.db.options().durability)?;
     store.close()?;
     if args.form.json {
@@ -93,6 +104,7 @@ Examples:
   cairn get --db /tmp/d --raw photo > photo.jpg         the value, byte for byte
   cairn get --db /tmp/d --json fruit/apple fruit/pear   {\"key\":...,\"value\":...}, null for a missing key
   cairn scan --db /tmp/d --parts key | cairn get --db /tmp/d --keys-from -
+  cairn get --db /tmp/d -k prices --at -2h tea          the value two hours ago, in a keyspace with history
 
 The exit code is 1 if a key does not exist.";
 
@@ -109,6 +121,9 @@ pub struct GetArgs {
     /// Print the values byte for byte, without newlines
     #[arg(long, conflicts_with_all = ["json", "hex", "keys_from"])]
     raw: bool,
+    /// The values as of this time, in a keyspace with history
+    #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
+    at: Option<Time>,
     /// Read keys from a file (`-` for standard input), one per line as printed by `scan`, and print records like
     /// `scan`
     #[arg(long, value_name = "FILE", conflicts_with = "keys")]
@@ -148,7 +163,11 @@ fn get_one(
     out: &mut impl Write,
     missing: &mut Missing,
 ) -> Result<()> {
-    let Some(value) = store.keyspace.get(key)? else {
+    let value = match args.at {
+        None => store.keyspace.get(key)?,
+        Some(time) => store.keyspace.get_at(key, time)?.and_then(|version| version.value),
+    };
+    let Some(value) = value else {
         missing.add(key);
         if args.form.json {
             let mut line = vec![b'{'];

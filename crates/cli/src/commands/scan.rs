@@ -3,7 +3,9 @@
 use crate::args::{BoundsArgs, DbArgs, FormArgs, KeyspaceArgs};
 use crate::failure::Result;
 use crate::output::{Form, Parts, Printer, print_json, stdout};
-use crate::store::{Entries, Store};
+use crate::store::{Store, entries, entries_at};
+use crate::times::parse_time;
+use cairn::Time;
 use std::io::Write;
 
 const EXAMPLES: &str = "\
@@ -13,6 +15,7 @@ Examples:
   cairn scan --db /tmp/d --parts key | head -3
   cairn scan --db /tmp/d --count --prefix FR/
   cairn scan --db /tmp/d --json | jq .key
+  cairn scan --db /tmp/d -k prices --at -2h           as it was two hours ago, in a keyspace with history
 
 A record is a line: key, tab, value. Tabs, line ends, backslashes, control characters and bytes that are not UTF-8
 are escaped as \\t \\n \\r \\\\ \\xHH.";
@@ -29,6 +32,9 @@ pub struct ScanArgs {
     bounds: BoundsArgs,
     #[command(flatten)]
     form: FormArgs,
+    /// The records as of this time, in a keyspace with history
+    #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
+    at: Option<Time>,
     /// What to print of each record
     #[arg(long, value_name = "PARTS", value_enum, default_value = "both")]
     parts: PartsArg,
@@ -60,7 +66,11 @@ pub fn scan(args: ScanArgs) -> Result<()> {
     let mut printer = Printer::new(Form::from(args.form), parts);
     let mut out = stdout();
     let mut count = 0u64;
-    for entry in Entries::of(&store.keyspace, &bounds) {
+    let entries = match args.at {
+        None => entries(&store.keyspace, &bounds),
+        Some(time) => entries_at(&store.keyspace, time, &bounds)?,
+    };
+    for entry in entries {
         let (key, value) = entry?;
         count += 1;
         if !args.count {

@@ -6,8 +6,11 @@
 use super::lines::{self, Lines, Read, content_len};
 use super::record::{Mapping, Record, Step};
 use crate::text::unhex;
+use crate::times::parse_time_of_record;
+use cairn::Time;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, BufRead};
 
@@ -89,6 +92,17 @@ impl Jsonl {
         })?;
         record.key.clear();
         record.value.clear();
+        record.is_delete = false;
+        let time = if self.mapping.versions { Some("time") } else { self.mapping.time.as_deref() };
+        record.time = time.map(|name| self.time(&fields, name)).transpose()?;
+        if self.mapping.versions {
+            self.field_into(&mut record.key, &fields, "key", true)?;
+            record.is_delete = fields.get("value").is_some_and(|raw| raw.get() == "null");
+            return match record.is_delete {
+                true => Ok(()),
+                false => self.field_into(&mut record.value, &fields, "value", false),
+            };
+        }
         if self.mapping.key.is_empty() {
             self.field_into(&mut record.key, &fields, "key", true)?;
         }
@@ -98,7 +112,8 @@ impl Jsonl {
             }
             self.field_into(&mut record.key, &fields, name, true)?;
         }
-        let pair = self.mapping.key.is_empty() && fields.only(&["key", "key_hex", "value", "value_hex"]);
+        let names = ["key", "key_hex", "value", "value_hex", time.unwrap_or("key")];
+        let pair = self.mapping.key.is_empty() && fields.only(&names);
         match &self.mapping.value {
             Some(name) => self.field_into(&mut record.value, &fields, name, false),
             None if pair => self.field_into(&mut record.value, &fields, "value", false),
@@ -107,6 +122,16 @@ impl Jsonl {
                 Ok(())
             }
         }
+    }
+
+    /// The time in field `name`.
+    fn time(&self, fields: &Fields<'_>, name: &str) -> Result<Time, String> {
+        let json = fields.get(name).ok_or_else(|| format!("there is no field {name:?}"))?.get();
+        let text: Cow<'_, str> = match json.starts_with('"') {
+            true => serde_json::from_str::<String>(json).map_err(|e| format!("field {name:?}: {e}"))?.into(),
+            false => json.into(),
+        };
+        parse_time_of_record(&text, self.mapping.time_unit).map_err(|why| format!("field {name:?}: {why}"))
     }
 
     /// Appends the bytes of field `name`, or of `name_hex`.

@@ -22,10 +22,14 @@ enum Kind {
 impl<R: BufRead> Reader<R> {
     /// A reader of `input` in this format. Fails if the format does not support the mapping.
     pub fn new(input: R, format: Format, mapping: Mapping) -> Result<Reader<R>, String> {
+        let with_times = mapping.versions || mapping.time.is_some();
         let kind = match format {
             Format::Tsv => Kind::Tabular(tabular::Tabular::new(tabular::Dialect::Tsv, mapping)?),
             Format::Csv => Kind::Tabular(tabular::Tabular::new(tabular::Dialect::Csv, mapping)?),
             Format::Jsonl => Kind::Jsonl(jsonl::Jsonl::new(mapping)),
+            Format::Lines | Format::Paragraphs if with_times => {
+                return Err("records with times are TSV, CSV or JSON lines".into());
+            }
             Format::Paragraphs if mapping.hex => {
                 return Err("paragraphs are plain text: --hex does not apply to them".into());
             }

@@ -1,5 +1,7 @@
 //! Formats, records, and how records map to keys and values.
 
+use crate::times::TimeUnit;
+use cairn::Time;
 use std::path::Path;
 
 /// A text format.
@@ -45,6 +47,13 @@ pub struct Mapping {
     pub no_escapes: bool,
     /// Keys and values are hexadecimal.
     pub hex: bool,
+    /// The field with the time of a record.
+    pub time: Option<String>,
+    /// The unit of times that are numbers.
+    pub time_unit: TimeUnit,
+    /// Records are versions, as a dump of a history has them: key, time, whether it is a delete, value. The other fields of the mapping are
+    /// not used.
+    pub versions: bool,
 }
 
 /// A key and a value that were read. The buffers are reused for each record.
@@ -56,6 +65,10 @@ pub struct Record {
     pub key: Vec<u8>,
     /// The value.
     pub value: Vec<u8>,
+    /// The time, if the mapping names a field for it.
+    pub time: Option<Time>,
+    /// Whether the record is the delete of its key.
+    pub is_delete: bool,
 }
 
 /// The result of reading a record.

@@ -3,7 +3,12 @@
 use super::lines::{self, Lines, Read, content_len};
 use super::record::{Mapping, Record, Step};
 use crate::text::{escape_short, unescape, unhex};
+use crate::times::parse_time_of_record;
+use cairn::Time;
 use std::io::{self, BufRead};
+
+/// The columns of a history.
+pub const VERSION_COLUMNS: [&str; 4] = ["key", "time", "operation", "value"];
 
 /// How columns are separated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +35,9 @@ struct Plan {
     line: u64,
     key: Vec<usize>,
     value: Value,
+    time: Option<usize>,
+    /// The column with `put` or `delete`.
+    operation: Option<usize>,
 }
 
 enum Value {
@@ -64,9 +72,14 @@ fn column(text: &str) -> Result<Column<'_>, String> {
 impl Tabular {
     /// A reader of records. The first line is a header if the mapping says so, otherwise in CSV, and in TSV if the
     /// mapping names a column.
-    pub fn new(dialect: Dialect, mapping: Mapping) -> Result<Tabular, String> {
+    pub fn new(dialect: Dialect, mut mapping: Mapping) -> Result<Tabular, String> {
+        if mapping.versions {
+            let column = |n: usize| (n + 1).to_string();
+            mapping.key = vec![column(0)];
+            (mapping.time, mapping.value) = (Some(column(1)), Some(column(3)));
+        }
         let mut named = false;
-        for text in mapping.key.iter().chain(&mapping.value) {
+        for text in mapping.key.iter().chain(&mapping.value).chain(&mapping.time) {
             named |= matches!(column(text)?, Column::Name(_));
         }
         if named && mapping.header == Some(false) {
@@ -141,6 +154,10 @@ impl Tabular {
 
     fn make_plan(&self, line: u64) -> Result<Plan, String> {
         let columns = self.fields.len();
+        if self.mapping.versions && columns != VERSION_COLUMNS.len() {
+            let listed = VERSION_COLUMNS.join(", ");
+            return Err(format!("a history has the columns {listed}; line {line} has {columns}"));
+        }
         let names = match self.header {
             true => self.fields.iter().map(|f| self.decoded(*f)).collect::<Result<Vec<_>, _>>()?,
             false => Vec::new(),
@@ -157,13 +174,16 @@ impl Tabular {
             true => vec![0],
             false => self.mapping.key.iter().map(place).collect::<Result<Vec<_>, _>>()?,
         };
-        let value = match &self.mapping.value {
-            Some(name) => Value::Column(place(name)?),
-            None if columns == 2 && key.len() == 1 => Value::Column(1 - key[0]),
-            None if columns == 1 => Value::Nothing,
-            None => Value::WholeRecord,
+        let time = self.mapping.time.as_ref().map(place).transpose()?;
+        let mut others = (0..columns).filter(|at| !key.contains(at) && time != Some(*at));
+        let value = match (&self.mapping.value, key.len(), others.next(), others.next()) {
+            (Some(name), ..) => Value::Column(place(name)?),
+            (None, 1, Some(only), None) => Value::Column(only),
+            (None, 1, None, _) => Value::Nothing,
+            _ => Value::WholeRecord,
         };
-        Ok(Plan { columns, line, key, value })
+        let operation = self.mapping.versions.then_some(2);
+        Ok(Plan { columns, line, key, value, time, operation })
     }
 
     fn fill(&self, record: &mut Record) -> Result<(), String> {
@@ -184,6 +204,21 @@ impl Tabular {
             }
             self.decode_into(&mut record.key, *at)?;
         }
+        record.time = match plan.time {
+            Some(at) => Some(self.time(at).map_err(|why| format!("column {}: {why}", at + 1))?),
+            None => None,
+        };
+        record.is_delete = match plan.operation {
+            Some(at) => match &self.decoded(self.fields[at])?[..] {
+                b"put" => false,
+                b"delete" => true,
+                other => {
+                    let other = escape_short(other, 40);
+                    return Err(format!("column {}: put or delete, not \"{other}\"", at + 1));
+                }
+            },
+            None => false,
+        };
         record.value.clear();
         match plan.value {
             Value::Column(at) => self.decode_into(&mut record.value, at),
@@ -214,7 +249,12 @@ impl Tabular {
         Ok(())
     }
 
-    /// The text of a field in the header.
+    fn time(&self, at: usize) -> Result<Time, String> {
+        let text = self.decoded(self.fields[at])?;
+        parse_time_of_record(&String::from_utf8_lossy(&text), self.mapping.time_unit)
+    }
+
+    /// The text of a field without escapes, as in the header.
     fn decoded(&self, field: Field) -> Result<Vec<u8>, String> {
         let text = &self.raw[field.start..field.end];
         let mut out = Vec::new();

@@ -1,4 +1,5 @@
 use super::*;
+use cairn::Time;
 use std::io;
 use std::path::Path;
 
@@ -262,4 +263,82 @@ fn formats_follow_file_names() {
     {
         assert_eq!(Format::of_file(Path::new(name)), format);
     }
+}
+
+#[test]
+fn versions_survive_a_round_trip() {
+    let parts = hostile();
+    let times = [0, 1, 1_764_064_800_000_001, u64::MAX - 1].map(Time::from_micros);
+    for format in [Format::Tsv, Format::Csv, Format::Jsonl] {
+        for hex in [false, true] {
+            let mapping = Mapping { hex, versions: true, ..map(&[], None) };
+            let (mut writer, mut text) = (Writer::new(format, mapping.clone()), Vec::new());
+            let versions = || {
+                parts.iter().enumerate().flat_map(|(n, key)| {
+                    [
+                        (key, times[n % 4], None),
+                        (key, times[n % 4], Some(key)),
+                        (&parts[1], times[0], Some(key)),
+                    ]
+                })
+            };
+            for (key, time, value) in versions() {
+                writer.write_version(&mut text, key, time, value.map(|v| &v[..])).unwrap();
+            }
+            writer.finish(&mut text).unwrap();
+            let mut reader = Reader::new(&text[..], format, mapping).unwrap();
+            let mut record = Record::default();
+            for (key, time, value) in versions() {
+                assert_eq!(reader.next(&mut record).unwrap(), Step::Record, "{format:?} {key:?}");
+                assert_eq!((&record.key, record.time, record.is_delete), (key, Some(time), value.is_none()));
+                assert_eq!(record.value, value.cloned().unwrap_or_default());
+            }
+            assert_eq!(reader.next(&mut record).unwrap(), Step::End);
+        }
+    }
+    for format in [Format::Lines, Format::Paragraphs] {
+        let mapping = Mapping { versions: true, ..map(&[], None) };
+        assert!(Reader::new(&b""[..], format, mapping.clone()).is_err());
+        let written = Writer::new(format, mapping).write_version(&mut Vec::new(), b"a", times[0], None);
+        assert!(matches!(written, Err(Unwritten::Refused(_))));
+    }
+}
+
+#[test]
+fn bad_versions_are_named() {
+    let versions = Mapping { versions: true, ..map(&[], None) };
+    let got =
+        read(b"a\t5\tput\t1\na\tx\tput\t1\na\t5\tpush\t1\na\t5\tdelete\n", Format::Tsv, versions.clone());
+    assert_eq!(got[0], "1 a=1");
+    assert!(got[1].starts_with("2! column 2: \"x\" is no time"), "{}", got[1]);
+    assert_eq!(got[2], "3! column 3: put or delete, not \"push\"");
+    assert_eq!(got[3], "4! has 3 columns, where line 1 has 4");
+    let got = read(b"a\t1\n", Format::Tsv, versions.clone());
+    assert_eq!(got, ["unfit: a history has the columns key, time, operation, value; line 1 has 2"]);
+    let input = b"{\"key\":\"a\",\"time\":5,\"value\":null}\n{\"key\":\"a\",\"value\":1}\n{\"key\":\"a\",\"time\":1.5,\"value\":1}\n{\"key\":\"a\",\"time\":5}";
+    let got = read(input, Format::Jsonl, versions);
+    assert_eq!((&got[0][..], &got[1][..]), ("1 a=", "2! there is no field \"time\""));
+    assert!(got[2].starts_with("3! field \"time\": \"1.5\" is no time"), "{}", got[2]);
+    assert_eq!(got[3], "4! there is no field \"value\"");
+}
+
+#[test]
+fn a_column_can_have_the_time() {
+    let timed = |time: &str| Mapping { time: Some(time.into()), ..map(&[], None) };
+    let check = |input: &[u8], format, mapping, expect: &[(&str, u64, &str)]| {
+        let mut reader = Reader::new(input, format, mapping).unwrap();
+        let mut record = Record::default();
+        for (key, time, value) in expect {
+            assert_eq!(reader.next(&mut record).unwrap(), Step::Record);
+            assert_eq!((&record.key[..], &record.value[..]), (key.as_bytes(), value.as_bytes()));
+            assert_eq!((record.time, record.is_delete), (Some(Time::from_micros(*time)), false));
+        }
+    };
+    check(b"key,when,what\na,7,x\n", Format::Csv, timed("when"), &[("a", 7, "x")]);
+    check(b"a\t7\nb\t1970-01-01T00:00:01Z\n", Format::Tsv, timed("2"), &[("a", 7, ""), ("b", 1_000_000, "")]);
+    let seconds = Mapping { time_unit: crate::times::TimeUnit::S, ..timed("at") };
+    let input =
+        b"{\"key\":\"a\",\"at\":1.5,\"value\":null}\n{\"key\":\"a\",\"at\":\"2\",\"more\":1,\"value\":2}";
+    let whole = "{\"key\":\"a\",\"at\":\"2\",\"more\":1,\"value\":2}";
+    check(input, Format::Jsonl, seconds, &[("a", 1_500_000, "null"), ("a", 2_000_000, whole)]);
 }

@@ -2,8 +2,11 @@
 
 use super::paragraphs;
 use super::record::{Format, Mapping};
+use super::tabular::VERSION_COLUMNS;
 use crate::output::json_field;
 use crate::text::{escape_into, escape_short, hex_into};
+use crate::times::format_time;
+use cairn::Time;
 use std::io::{self, Write};
 
 /// Writes records so that a [`super::Reader`] of the same format reads back the same keys and values.
@@ -37,22 +40,58 @@ impl Writer {
         Writer { format, mapping, started: false, line: Vec::new(), scratch: Vec::new() }
     }
 
+    /// Writes one version; `value`: `None` for a delete. The mapping says that records are versions.
+    pub fn write_version(
+        &mut self,
+        out: &mut impl Write,
+        key: &[u8],
+        time: Time,
+        value: Option<&[u8]>,
+    ) -> Result<(), Unwritten> {
+        self.start(out)?;
+        self.line.clear();
+        let (hex, time) = (self.mapping.hex, format_time(time));
+        let operation = if value.is_some() { "put" } else { "delete" };
+        match self.format {
+            Format::Tsv | Format::Csv => {
+                self.put_field(key);
+                for text in [&time, operation] {
+                    self.put_separator();
+                    self.line.extend_from_slice(text.as_bytes());
+                }
+                self.put_separator();
+                self.put_field(value.unwrap_or_default());
+            }
+            Format::Jsonl => {
+                self.line.push(b'{');
+                json_field(&mut self.line, "key", key, hex);
+                self.line.push(b',');
+                json_field(&mut self.line, "time", time.as_bytes(), false);
+                self.line.push(b',');
+                match value {
+                    Some(value) => json_field(&mut self.line, "value", value, hex),
+                    None => self.line.extend_from_slice(b"\"value\":null"),
+                }
+                self.line.push(b'}');
+            }
+            Format::Lines | Format::Paragraphs => {
+                let why = "a history can be written as TSV, CSV or JSON lines";
+                return Err(Unwritten::Refused(why.into()));
+            }
+        }
+        self.line.push(b'\n');
+        Ok(out.write_all(&self.line)?)
+    }
+
     /// Writes one record.
     pub fn write(&mut self, out: &mut impl Write, key: &[u8], value: &[u8]) -> Result<(), Unwritten> {
         self.start(out)?;
         self.line.clear();
         match self.format {
-            Format::Tsv => {
-                let put = if self.mapping.hex { hex_into } else { escape_into };
-                put(&mut self.line, key);
-                self.line.push(b'\t');
-                put(&mut self.line, value);
-            }
-            Format::Csv => {
-                let put = if self.mapping.hex { hex_into } else { quote_into };
-                put(&mut self.line, key);
-                self.line.push(b',');
-                put(&mut self.line, value);
+            Format::Tsv | Format::Csv => {
+                self.put_field(key);
+                self.put_separator();
+                self.put_field(value);
             }
             Format::Jsonl => {
                 self.line.push(b'{');
@@ -78,10 +117,24 @@ impl Writer {
 
     fn start(&mut self, out: &mut impl Write) -> io::Result<()> {
         match (self.format, std::mem::replace(&mut self.started, true)) {
+            (Format::Csv, false) if self.mapping.versions => writeln!(out, "{}", VERSION_COLUMNS.join(",")),
             (Format::Csv, false) => out.write_all(b"key,value\n"),
             (Format::Paragraphs, true) => out.write_all(b"\n"),
             _ => Ok(()),
         }
+    }
+
+    /// A column of TSV or CSV.
+    fn put_field(&mut self, bytes: &[u8]) {
+        match self.format {
+            _ if self.mapping.hex => hex_into(&mut self.line, bytes),
+            Format::Tsv => escape_into(&mut self.line, bytes),
+            _ => quote_into(&mut self.line, bytes),
+        }
+    }
+
+    fn put_separator(&mut self) {
+        self.line.push(if self.format == Format::Tsv { b'\t' } else { b',' });
     }
 
     fn put_line(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {

@@ -37,7 +37,7 @@ impl Keys {
             TenEach | AgingInsert | AgingDelete | AgingUpdate | AgingRead => Some(Keys::Hashed),
             HistoryZipf | HistoryUniform => Some(Keys::Versions),
             Overwrite | UpdateZipfian | ReadRandom | ReadMissing | ReadSeq | ReadReverse | SeekRandom
-            | DeleteRandom | ReadWhileWriting => None,
+            | DeleteRandom | ReadWhileWriting | SeekAsOf => None,
         }
     }
 
@@ -46,8 +46,8 @@ impl Keys {
         let digits = |bytes: &[u8]| bytes.iter().all(u8::is_ascii_digit);
         match key.split_last_chunk::<8>() {
             _ if key.starts_with(b"user") => Keys::Hashed,
-            // The first byte of a time in microseconds is zero for the next two thousand years.
-            Some((number, time)) if !number.is_empty() && digits(number) && time[0] == 0 => Keys::Versions,
+            // The first byte of an inverted time in microseconds is 255 for the next two thousand years.
+            Some((number, time)) if !number.is_empty() && digits(number) && time[0] == 255 => Keys::Versions,
             _ => Keys::Decimal,
         }
     }
@@ -268,7 +268,7 @@ mod tests {
     fn the_kind_of_keys_is_detected_from_one_key() {
         assert_eq!(Keys::of_key(b"0000000000000017"), Keys::Decimal);
         assert_eq!(Keys::of_key(b"user00000000000000000017"), Keys::Hashed);
-        assert_eq!(Keys::of_key(b"0000000000000017\0\0\0\0\0\x01\x02\x03"), Keys::Versions);
+        assert_eq!(Keys::of_key(b"0000000000000017\xff\xff\xff\xff\xff\x01\x02\x03"), Keys::Versions);
         assert_eq!(Keys::of_key(b"x"), Keys::Decimal);
     }
 

@@ -33,8 +33,12 @@ impl Prompt {
             [b".use" | b".drop"] => pick(&mut self.db.keyspaces().into_iter()),
             [b".mode"] => pick(&mut ["text", "hex", "json"].iter().map(|s| s.to_string())),
             [b".timer"] => pick(&mut ["on", "off"].iter().map(|s| s.to_string())),
-            [b"at", _] => pick(&mut ["get", "scan", "count"].iter().map(|s| s.to_string())),
-            [b"put" | b"get" | b"del" | b"delete" | b"delrange" | b"scan" | b"count", ..] => self.keys(word),
+            [b"at", _] => {
+                pick(&mut ["get", "scan", "count", "history", "put", "del"].iter().map(|s| s.to_string()))
+            }
+            [b"put" | b"get" | b"del" | b"delete" | b"delrange" | b"scan" | b"count" | b"history", ..] => {
+                self.keys(word)
+            }
             _ => Vec::new(),
         };
         (start, found)

@@ -9,7 +9,10 @@
 //! ```
 
 use crate::args::Bounds;
+use crate::commands::history::Window;
 use crate::text::{unescape, unhex};
+use crate::times::parse_time;
+use cairn::Time;
 
 /// A word of a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,8 +143,12 @@ pub enum Statement {
     Snapshot(String),
     /// Release a snapshot.
     Release(String),
+    /// Print the versions of a key.
+    History(Vec<u8>, Window),
     /// Read at a snapshot.
-    At(String, Box<Statement>),
+    AtSnapshot(String, Box<Statement>),
+    /// Read or write as of a time.
+    AtTime(Time, Box<Statement>),
     /// A command of the shell with its arguments.
     Dot(String, Vec<String>),
 }
@@ -160,9 +167,9 @@ pub enum Show {
 }
 
 /// The first words of statements, for completion.
-pub const STATEMENTS: [&str; 12] = [
-    "put", "get", "del", "delrange", "scan", "count", "begin", "commit", "rollback", "snapshot", "at",
-    "release",
+pub const STATEMENTS: [&str; 13] = [
+    "put", "get", "del", "delrange", "scan", "count", "history", "begin", "commit", "rollback", "snapshot",
+    "at", "release",
 ];
 
 /// Parses one statement.
@@ -200,15 +207,29 @@ pub fn parse(words: &[Word]) -> Result<Statement, String> {
         "begin" => none(Statement::Begin),
         "commit" => none(Statement::Commit),
         "rollback" => none(Statement::Rollback),
-        "snapshot" => one(rest, "snapshot NAME").map(Statement::Snapshot),
-        "release" => one(rest, "release NAME").map(Statement::Release),
-        "at" if rest.len() >= 2 => match parse(&rest[1..])? {
-            read @ (Statement::Get(_) | Statement::Scan(..)) => {
-                Ok(Statement::At(rest[0].text(), Box::new(read)))
+        "history" => history(rest),
+        "snapshot" => match one(rest, "snapshot NAME")? {
+            name if parse_time(&name).is_ok() => {
+                Err(format!("{name:?} reads as a time, and `at {name}` reads as of it: give another name"))
             }
-            _ => Err("only get, scan and count can read at a snapshot".into()),
+            name => Ok(Statement::Snapshot(name)),
         },
-        "at" => Err("at SNAPSHOT get|scan|count ...".into()),
+        "release" => one(rest, "release NAME").map(Statement::Release),
+        "at" if rest.len() >= 2 => {
+            let (when, statement) = (rest[0].text(), parse(&rest[1..])?);
+            let is_read = matches!(statement, Statement::Get(_) | Statement::Scan(..));
+            match (parse_time(&when), &statement) {
+                (Ok(time), Statement::Put(_) | Statement::Delete(_)) => {
+                    Ok(Statement::AtTime(time, Box::new(statement)))
+                }
+                (Ok(time), _) if is_read => Ok(Statement::AtTime(time, Box::new(statement))),
+                (Ok(_), _) => Err("only get, scan, count, put and del can be as of a time".into()),
+                (Err(_), Statement::History(..)) => Ok(Statement::AtSnapshot(when, Box::new(statement))),
+                (Err(_), _) if is_read => Ok(Statement::AtSnapshot(when, Box::new(statement))),
+                (Err(_), _) => Err("only get, scan, count and history can read at a snapshot".into()),
+            }
+        }
+        "at" => Err("at SNAPSHOT get|scan|count|history ..., at TIME get|scan|count|put|del ...".into()),
         dot if dot.starts_with('.') => Ok(Statement::Dot(dot.into(), rest.iter().map(Word::text).collect())),
         _ => Err(format!("there is no command {name:?}; .help lists them")),
     }
@@ -219,6 +240,31 @@ fn one(rest: &[Word], usage: &str) -> Result<String, String> {
         [word] => Ok(word.text()),
         _ => Err(usage.into()),
     }
+}
+
+/// `KEY [from TIME] [to TIME] [limit N] [reverse]`
+fn history(words: &[Word]) -> Result<Statement, String> {
+    const USAGE: &str = "history KEY [from TIME] [to TIME] [limit N] [reverse]";
+    let (key, words) = words.split_first().ok_or(USAGE)?;
+    let mut window = Window::default();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut argument =
+            || words.next().map(Word::text).ok_or_else(|| format!("{} needs an argument", word.text()));
+        if word.is("from") {
+            window.from = Some(parse_time(&argument()?)?);
+        } else if word.is("to") {
+            window.to = Some(parse_time(&argument()?)?);
+        } else if word.is("limit") {
+            let text = argument()?;
+            window.limit = Some(text.parse().map_err(|_| format!("limit {text:?} is not a number"))?);
+        } else if word.is("reverse") {
+            window.reverse = true;
+        } else {
+            return Err(format!("{:?} is one word too many: {USAGE}", word.text()));
+        }
+    }
+    Ok(Statement::History(key.bytes.clone(), window))
 }
 
 /// `[FROM [TO]] [prefix P] [from K] [to K] [limit N] [reverse] [keys|values]`
@@ -333,12 +379,43 @@ mod tests {
     }
 
     #[test]
+    fn times() {
+        let at = |micros| Time::from_micros(micros);
+        let window = Window { from: Some(at(5)), to: Some(at(7)), reverse: true, limit: Some(2) };
+        assert_eq!(
+            statements("history a from 5 to 7 limit 2 reverse")[0],
+            Ok(Statement::History(b"a".to_vec(), window))
+        );
+        for read in ["get a", "scan", "count a b", "put a 1", "del a"] {
+            assert!(
+                matches!(statements(&format!("at 7 {read}"))[0], Ok(Statement::AtTime(time, _)) if time == at(7))
+            );
+        }
+        assert!(matches!(statements("at s history a")[0], Ok(Statement::AtSnapshot(..))));
+        assert!(matches!(statements("at -2h get a")[0], Ok(Statement::AtTime(..))));
+        for line in [
+            "history",
+            "history a b",
+            "history a from",
+            "history a from yesterday",
+            "history a limit x",
+            "at 7 history a",
+            "at 7 delrange a b",
+            "at s at 7 get a",
+            "snapshot 7",
+            "snapshot now",
+        ] {
+            assert!(statements(line)[0].is_err(), "{line}");
+        }
+    }
+
+    #[test]
     fn wrong_statements_say_how() {
         for line in ["put a", "get", "begin now", "snapshot", "at s put a b", "at s", "fetch a", "\"get\" a"]
         {
             assert!(statements(line)[0].is_err(), "{line}");
         }
-        assert!(matches!(statements("at s1 get a")[0], Ok(Statement::At(..))));
+        assert!(matches!(statements("at s1 get a")[0], Ok(Statement::AtSnapshot(..))));
         assert_eq!(statements(".USE x")[0], Ok(Statement::Dot(".use".into(), vec!["x".into()])));
     }
 }

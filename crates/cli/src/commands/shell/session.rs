@@ -3,13 +3,14 @@
 use super::interrupt;
 use super::parse::{Show, Statement};
 use crate::args::Bounds;
+use crate::commands::history::version_line;
 use crate::commands::stats;
 use crate::draw;
 use crate::failure::{Failure, Result};
 use crate::output::{Form, Parts, Printer, json_field};
-use crate::store::{Entries, Store, open_keyspace};
+use crate::store::{Store, entries, entries_at, entries_of_snapshot, open_keyspace};
 use crate::text::{escape_short, human_bytes};
-use cairn::{Database, Keyspace, KeyspaceOptions, Slice, Snapshot};
+use cairn::{Database, Keyspace, KeyspaceOptions, Slice, Snapshot, Time, Version};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::iter::Peekable;
@@ -24,9 +25,12 @@ const HELP: &str = "\
   count [FROM [TO]] [prefix P]
   begin, commit, rollback         collect writes, then write all or none; reads in between see them
   snapshot NAME, release NAME     keep the present state under a name, release it
-  at NAME get|scan|count ...      read at a snapshot
+  at NAME get|scan|count|history ...      read at a snapshot
+  history KEY [from TIME] [to TIME] [limit N] [reverse]    the versions of a key, in a keyspace with history
+  at TIME get|scan|count|put|del ...      read or write as of a time, in a keyspace with history
   .keyspaces  .use NAME  .create NAME [OPTION=VALUE]...  .drop NAME
   .stats  .guards  .flush  .compact  .snapshots  .mode text|hex|json  .timer on|off  .help  .quit
+Times are RFC 3339 (2026-11-25T10:00:00Z), relative to now (-2h, -90s) or microseconds since 1970.
 Words may be \"quoted\\n\" with escapes, 'quoted' without, or x'00ff' in hexadecimal; a ; separates statements.";
 
 /// The commands that start with a dot, for completion.
@@ -52,6 +56,16 @@ type PendingWrites = BTreeMap<(String, Vec<u8>), Option<Vec<u8>>>;
 
 /// Collected writes of one keyspace, in the order of a scan.
 type Overlay = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+/// What a statement reads.
+enum When {
+    /// The present state, with the collected writes.
+    Now,
+    /// A snapshot.
+    Snapshot(Snapshot),
+    /// The versions of a time.
+    At(Time),
+}
 
 /// What the shell does after a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,15 +136,40 @@ impl Session {
             Statement::DeleteRange(bounds) => {
                 self.keyspace().delete_range::<Vec<u8>>((bounds.lower, bounds.upper))?;
             }
-            Statement::Get(keys) => return self.get(out, &keys, None),
-            Statement::Scan(bounds, show) => self.scan(out, &bounds, show, None)?,
-            Statement::At(name, read) => {
+            Statement::Get(keys) => return self.get(out, &keys, &When::Now),
+            Statement::Scan(bounds, show) => self.scan(out, &bounds, show, &When::Now)?,
+            Statement::History(key, window) => {
+                let versions = self.keyspace().history(key, window.times())?;
+                self.history(out, window.of(versions))?;
+            }
+            Statement::AtTime(time, of) => match *of {
+                Statement::Get(keys) => return self.get(out, &keys, &When::At(time)),
+                Statement::Scan(bounds, show) => self.scan(out, &bounds, show, &When::At(time))?,
+                Statement::Put(_) | Statement::Delete(_) if self.in_transaction() => {
+                    let what = "at TIME put|del: not allowed between begin and commit";
+                    return Err(Failure::bad_input(what));
+                }
+                Statement::Put(pairs) => {
+                    self.write_at(time, pairs.into_iter().map(|(k, v)| (k, Some(v))).collect())?;
+                }
+                Statement::Delete(keys) => {
+                    self.write_at(time, keys.into_iter().map(|k| (k, None)).collect())?
+                }
+                _ => unreachable!("the parser lets only these through"),
+            },
+            Statement::AtSnapshot(name, read) => {
                 let snapshot = self.snapshots.get(&name).cloned();
                 let snapshot =
                     snapshot.ok_or_else(|| Failure::bad_input(format!("there is no snapshot {name:?}")))?;
                 match *read {
-                    Statement::Get(keys) => return self.get(out, &keys, Some(&snapshot)),
-                    Statement::Scan(bounds, show) => self.scan(out, &bounds, show, Some(&snapshot))?,
+                    Statement::Get(keys) => return self.get(out, &keys, &When::Snapshot(snapshot)),
+                    Statement::Scan(bounds, show) => {
+                        self.scan(out, &bounds, show, &When::Snapshot(snapshot))?
+                    }
+                    Statement::History(key, window) => {
+                        let versions = snapshot.history(self.keyspace(), key, window.times())?;
+                        self.history(out, window.of(versions))?;
+                    }
                     _ => unreachable!("the parser lets only reads through"),
                 }
             }
@@ -171,6 +210,29 @@ impl Session {
         Ok(self.store.db.write(batch, self.store.db.options().durability)?)
     }
 
+    fn write_at(&self, time: Time, writes: Overlay) -> Result<()> {
+        let (keyspace, mut batch) = (&self.store.keyspace, self.store.db.batch());
+        for (key, value) in &writes {
+            match value {
+                Some(value) => batch.put_at(keyspace, key, value, time),
+                None => batch.delete_at(keyspace, key, time),
+            }
+        }
+        Ok(self.store.db.write(batch, self.store.db.options().durability)?)
+    }
+
+    fn history(
+        &self,
+        out: &mut impl Write,
+        versions: impl Iterator<Item = cairn::Result<Version>>,
+    ) -> Result<()> {
+        for version in versions {
+            interrupt::check()?;
+            out.write_all(&version_line(&version?, self.form))?;
+        }
+        Ok(())
+    }
+
     fn commit(&mut self) -> Result<()> {
         let pending =
             self.pending.take().ok_or_else(|| Failure::bad_input("commit: no transaction is open"))?;
@@ -185,9 +247,13 @@ impl Session {
         Ok(self.store.db.write(batch, self.store.db.options().durability)?)
     }
 
-    fn value(&self, key: &[u8], at: Option<&Snapshot>) -> Result<Option<Slice>> {
-        if let Some(snapshot) = at {
-            return Ok(snapshot.get(self.keyspace(), key)?);
+    fn value(&self, key: &[u8], when: &When) -> Result<Option<Slice>> {
+        match when {
+            When::Now => {}
+            When::Snapshot(snapshot) => return Ok(snapshot.get(self.keyspace(), key)?),
+            When::At(time) => {
+                return Ok(self.keyspace().get_at(key, *time)?.and_then(|version| version.value));
+            }
         }
         let name = self.keyspace().name().to_string();
         match self.pending.as_ref().and_then(|g| g.get(&(name, key.to_vec()))) {
@@ -196,13 +262,13 @@ impl Session {
         }
     }
 
-    fn get(&self, out: &mut impl Write, keys: &[Vec<u8>], at: Option<&Snapshot>) -> Result<Then> {
+    fn get(&self, out: &mut impl Write, keys: &[Vec<u8>], when: &When) -> Result<Then> {
         let json = matches!(self.form, Form::Json | Form::JsonHex);
         let mut printer = Printer::new(self.form, if json { Parts::Both } else { Parts::Value });
         let mut then = Then::GoOn;
         for key in keys {
             interrupt::check()?;
-            if let Some(value) = self.value(key, at)? {
+            if let Some(value) = self.value(key, when)? {
                 printer.print(out, key, &value)?;
                 continue;
             }
@@ -220,13 +286,13 @@ impl Session {
         Ok(then)
     }
 
-    fn scan(&self, out: &mut impl Write, bounds: &Bounds, show: Show, at: Option<&Snapshot>) -> Result<()> {
+    fn scan(&self, out: &mut impl Write, bounds: &Bounds, show: Show, when: &When) -> Result<()> {
         let all = Bounds { limit: u64::MAX, ..bounds.clone() };
-        let entries = match at {
-            Some(snapshot) => Entries::of_snapshot(snapshot, self.keyspace(), &all),
-            None => Entries::of(self.keyspace(), &all),
+        let (entries, overlay) = match when {
+            When::Now => (entries(self.keyspace(), &all), self.overlay(bounds)),
+            When::Snapshot(snapshot) => (entries_of_snapshot(snapshot, self.keyspace(), &all), Vec::new()),
+            When::At(time) => (entries_at(self.keyspace(), *time, &all)?, Vec::new()),
         };
-        let overlay = if at.is_none() { self.overlay(bounds) } else { Vec::new() };
         let parts = match show {
             Show::Keys => Parts::Key,
             Show::Values => Parts::Value,
