@@ -110,6 +110,31 @@ pub trait Engine: Send + Sync {
     /// order until `visit` returns false or the beginning is reached.
     fn scan_back(&self, from: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<()>;
 
+    /// Stores a version of a key. An engine without history stores it under [`version_key`].
+    fn put_version(&self, key: &[u8], time: u64, value: &[u8], sync: bool) -> Result<()> {
+        self.put(&version_key(key, time), value, sync)
+    }
+
+    /// Visits the versions of `key` with times from `from` to `to`, the latest first, until `visit` returns false. Keys are passed as
+    /// [`version_key`].
+    fn versions(&self, key: &[u8], (from, to): (u64, u64), visit: &mut Visit<'_>) -> Result<()> {
+        self.scan(Some(&version_key(key, to)), &mut |version, value| {
+            let in_range =
+                split_version_key(version).is_some_and(|(found, time)| found == key && time >= from);
+            in_range && visit(version, value)
+        })
+    }
+
+    /// [`Engine::scan`] as of a time. An engine without history shows its present entries.
+    fn scan_as_of(&self, _time: u64, from: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+        self.scan(Some(from), visit)
+    }
+
+    /// Visits all versions of all keys as [`Engine::versions`] does.
+    fn all_versions(&self, visit: &mut Visit<'_>) -> Result<()> {
+        self.scan(None, visit)
+    }
+
     /// Waits until no flush and no compaction is running or due. Does not flush memtables.
     ///
     /// Returns the time at the end of the wait that must not be charged to the engine: an engine that cannot report
@@ -129,6 +154,18 @@ pub trait Engine: Send + Sync {
 
     /// Closes the engine and returns errors.
     fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// The key of a version in an engine without history: the key, and the time in eight bytes, inverted, big-endian, so that the latest comes
+/// first.
+pub fn version_key(key: &[u8], time: u64) -> Vec<u8> {
+    [key, &(!time).to_be_bytes()].concat()
+}
+
+/// The key and the time in a [`version_key`].
+pub fn split_version_key(version: &[u8]) -> Option<(&[u8], u64)> {
+    let (key, time) = version.split_last_chunk::<8>()?;
+    Some((key, !u64::from_be_bytes(*time)))
 }
 
 /// How long writers were stalled, in seconds.

@@ -38,6 +38,9 @@ pub struct Record {
     pub settled_ops_per_s: f64,
     /// Latency of all operations.
     pub lat_us: Latency,
+    /// Latency of the calls alone, where operations follow a schedule and `lat_us` counts from their scheduled times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call_us: Option<Latency>,
     /// Latency by kind of operation (`read`, `update`, `insert`, `scan`, `modify`, `delete`), if there are several
     /// kinds.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]

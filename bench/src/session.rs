@@ -11,7 +11,7 @@ use crate::machine::Busy;
 use crate::process::{self, KernelIo};
 use crate::record::{Contents, Latency, Record, Settings, Writer, curve, rate};
 use crate::suite::{Group, Step};
-use crate::workload::Workload;
+use crate::workload::{Work, Workload};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::fs;
@@ -55,7 +55,8 @@ pub fn run_group(
         let mut record = session.run(at, step, on).map_err(|e| e.context(step.name()))?;
         same_everywhere &= !record.cut_short && group.is_repeatable(at);
         if step.sum_up && same_everywhere {
-            record.contents = Some(sum_up(&*engine)?);
+            let has_versions = matches!(step.workload.work(), Work::History { .. });
+            record.contents = Some(sum_up(&*engine, has_versions)?);
         }
         held = match record.contents {
             Some(contents) => Some(Held { keys: contents.entries, bytes: contents.bytes }),
@@ -89,7 +90,9 @@ impl Held {
             FillSeq | FillRandom | FillSync | YcsbLoad => {
                 Some(Held { keys: record.ops, bytes: record.user_bytes })
             }
-            ReadRandom | ReadMissing | ReadSeq | ReadReverse | SeekRandom | YcsbC | AgingRead => before,
+            ReadRandom | ReadMissing | ReadSeq | ReadReverse | SeekRandom | SeekAsOf | YcsbC | AgingRead => {
+                before
+            }
             // Values of the same length replace others, if all keys exist and all values have one length.
             Overwrite | UpdateZipfian | ReadWhileWriting | YcsbA | YcsbB | YcsbF => {
                 before.filter(|held| held.keys == step.num && group.sizes.is_one())
@@ -240,6 +243,7 @@ impl<'a> Session<'a> {
             settled_seconds,
             settled_ops_per_s: rate(tally.ops, settled_seconds),
             lat_us: Latency::of(&outcome.latency),
+            call_us: outcome.of_calls.as_ref().map(Latency::of),
             lat_us_by_kind: outcome
                 .by_kind
                 .iter()
@@ -286,10 +290,10 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Reads the complete content: counts, and a hash.
-pub fn sum_up(engine: &dyn Engine) -> Result<Contents> {
+/// Reads the complete content, all versions of all keys if it `has_versions`: counts, and a hash.
+pub fn sum_up(engine: &dyn Engine, has_versions: bool) -> Result<Contents> {
     let (mut entries, mut bytes, mut hash) = (0, 0, Xxh3::new());
-    engine.scan(None, &mut |key, value| {
+    let mut visit = |key: &[u8], value: &[u8]| {
         entries += 1;
         bytes += (key.len() + value.len()) as u64;
         // Includes the lengths, so that different splits of the same bytes have different hashes.
@@ -298,7 +302,11 @@ pub fn sum_up(engine: &dyn Engine) -> Result<Contents> {
         hash.update(&(value.len() as u32).to_le_bytes());
         hash.update(value);
         true
-    })?;
+    };
+    match has_versions {
+        true => engine.all_versions(&mut visit)?,
+        false => engine.scan(None, &mut visit)?,
+    }
     Ok(Contents { entries, bytes, checksum: hash.digest() })
 }
 

@@ -455,6 +455,17 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
             )
         });
     }
+    let keys = size.history_keys * 2;
+    groups.push(Group {
+        steps: newest(keys, size.reads.min(keys), size.seeks.min(keys / 10)),
+        ..decimal(
+            (keys, 1000),
+            "history-newest",
+            "Newest versions with and without older ones",
+            "Gets, scans of 100 entries, and scans of 100 entries as of an earlier time, when each key has one version, and when it has ten on \
+             average. A scan as of a time is a plain one where an engine keeps no versions.",
+        )
+    });
     groups.push(Group {
         num: size.ten_each,
         sizes: Sizes::all(100),
@@ -496,6 +507,23 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
         )
     });
     groups
+}
+
+/// Reads when each key has one version, then when it has ten.
+fn newest(num: u64, gets: u64, scans: u64) -> Vec<Step> {
+    let get = |label: &str| Step::new(Workload::ReadRandom, num, gets).label(label);
+    let scan = |workload: Workload, label: &str| {
+        Step { seek_nexts: 99, ..Step::new(workload, num, scans) }.label(label)
+    };
+    vec![
+        Step::new(Workload::FillRandom, num, num),
+        get("get-of-1"),
+        scan(Workload::SeekRandom, "scan-of-1"),
+        Step::new(Workload::Overwrite, num, 9 * num),
+        get("get-of-10"),
+        scan(Workload::SeekRandom, "scan-of-10"),
+        scan(Workload::SeekAsOf, "as-of-10"),
+    ]
 }
 
 fn dbbench(num: u64, size: &Size) -> Vec<Step> {

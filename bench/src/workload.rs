@@ -28,6 +28,8 @@ pub enum Kind {
     Scan,
     /// Position a new cursor at a key and read a fixed number of entries.
     Seek,
+    /// Seek to a key, and read a fixed number of entries as they were at an earlier time.
+    SeekAsOf,
     /// Look up a key, then store a value under it.
     Modify,
     /// Delete a key.
@@ -41,13 +43,14 @@ impl Kind {
     }
 
     /// All kinds.
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 9] = [
         Kind::Read,
         Kind::ReadMissing,
         Kind::Update,
         Kind::Insert,
         Kind::Scan,
         Kind::Seek,
+        Kind::SeekAsOf,
         Kind::Modify,
         Kind::Delete,
     ];
@@ -61,6 +64,7 @@ impl Kind {
             Kind::Insert => "insert",
             Kind::Scan => "scan",
             Kind::Seek => "seek",
+            Kind::SeekAsOf => "seek as of a time",
             Kind::Modify => "modify",
             Kind::Delete => "delete",
         }
@@ -157,6 +161,8 @@ workloads! {
     ReadReverse, "readreverse", "Reads all entries in reverse order", Walk { back: true };
     SeekRandom, "seekrandom", "Opens a cursor, seeks to a random key, and reads a fixed number of entries",
         Mix(&[(Seek, 100)], Uniform);
+    SeekAsOf, "seekasof", "Seeks to a random key, and reads a fixed number of entries as they were when half of the versions existed",
+        Mix(&[(SeekAsOf, 100)], Uniform);
     DeleteSeq, "deleteseq", "Deletes all keys in order", Mix(&[(Delete, 100)], Sequential);
     DeleteRandom, "deleterandom", "Deletes random keys", Mix(&[(Delete, 100)], Uniform);
     ReadWhileWriting, "readwhilewriting", "Gets random keys while other threads put random keys as fast as they can",

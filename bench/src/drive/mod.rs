@@ -18,7 +18,7 @@ pub use job::{Job, Tally};
 pub use sampling::Course;
 
 use crate::disk::ThreadReads;
-use crate::engine::{Engine, Result};
+use crate::engine::{Engine, Result, split_version_key};
 use crate::generate::{Key, below, random, seed_of};
 use crate::workload::{Keys, Kind, Work, Workload};
 use choose::{Chooser, Picker};
@@ -41,6 +41,8 @@ pub struct Outcome {
     pub time: Duration,
     /// Latencies in nanoseconds.
     pub latency: Histogram<u64>,
+    /// The same from the call, where operations follow a schedule.
+    pub of_calls: Option<Histogram<u64>>,
     /// The same by kind of operation, if there are several kinds.
     pub by_kind: Vec<(Kind, Histogram<u64>)>,
     /// Counts of the operations.
@@ -94,6 +96,7 @@ pub fn run(job: &Job<'_>, progress: &mut (dyn FnMut(u64) + Send)) -> Result<Outc
         started: sum.started,
         time: sum.ended - sum.started,
         latency: sum.latency,
+        of_calls: sum.of_calls,
         by_kind: if several { by_kind.collect() } else { Vec::new() },
         tally: sum.tally,
         writer: writer.map(|writer| (writer.tally, writer.latency)),
@@ -160,6 +163,10 @@ fn mixed(
         tally.found += u64::from(found);
         checked
     };
+    let as_of = match kinds.iter().any(|(kind, _)| *kind == Kind::SeekAsOf) {
+        true => middle_time(engine, key.of(chooser.number(0)))?,
+        false => 0,
+    };
     let mut disk = ThreadReads::open();
     let mut timer = Timer::new(common, t, job);
     for op in part(job.ops, t, job.threads) {
@@ -200,6 +207,16 @@ fn mixed(
                 scan(engine, op, key.of(chooser.number(op)), entries, tally)?;
             }
             Kind::Seek => scan(engine, op, key.of(chooser.number(op)), job.seek_nexts + 1, tally)?,
+            Kind::SeekAsOf => {
+                let (from, mut left, mut checked) = (key.of(chooser.number(op)), job.seek_nexts + 1, Ok(()));
+                engine.scan_as_of(as_of, from, &mut |key, value| {
+                    tally.found += u64::from(left > job.seek_nexts && key == from);
+                    checked = tally.got(op, key, value);
+                    left -= 1;
+                    left > 0 && checked.is_ok()
+                })?;
+                checked?;
+            }
         }
         timer.lap(kind);
         if probed && let Some(from_disk) = disk.has_read() {
@@ -209,6 +226,16 @@ fn mixed(
         }
     }
     Ok(timer.end())
+}
+
+/// The time of the middle one of the versions of a key; 0 if there are none.
+fn middle_time(engine: &dyn Engine, key: &[u8]) -> Result<u64> {
+    let mut times = Vec::new();
+    engine.versions(key, (0, u64::MAX), &mut |version, _| {
+        times.extend(split_version_key(version).map(|(_, time)| time));
+        true
+    })?;
+    Ok(times.get(times.len() / 2).copied().unwrap_or_default())
 }
 
 /// Positions a cursor and reads up to `entries` entries.

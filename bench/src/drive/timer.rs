@@ -13,6 +13,8 @@ pub(crate) struct Share {
     pub(crate) started: Instant,
     pub(crate) ended: Instant,
     pub(crate) latency: Histogram<u64>,
+    /// Of operations that follow a schedule: from the call, and not from the scheduled time.
+    pub(crate) of_calls: Option<Histogram<u64>>,
     pub(crate) by_kind: Vec<Option<Histogram<u64>>>,
     pub(crate) tally: Tally,
     pub(crate) intervals: Intervals,
@@ -30,6 +32,11 @@ impl Share {
                 (None, other) => *sum = other,
                 (Some(_), None) => {}
             }
+        }
+        match (self.of_calls.as_mut(), other.of_calls) {
+            (Some(sum), Some(other)) => sum.add(&other).expect("all histograms have the same bounds"),
+            (None, other) => self.of_calls = other,
+            (Some(_), None) => {}
         }
         self.tally.add(&other.tally);
         self.intervals.add(&other.intervals);
@@ -133,6 +140,7 @@ pub(crate) struct Timer<'a> {
     left_out: Duration,
     until: Option<Instant>,
     latency: Histogram<u64>,
+    of_calls: Option<Histogram<u64>>,
     by_kind: Vec<Option<Histogram<u64>>>,
     mixed: bool,
     pub(crate) tally: Tally,
@@ -159,6 +167,7 @@ impl<'a> Timer<'a> {
             left_out: Duration::ZERO,
             until: job.time_max.map(|time| started + time),
             latency,
+            of_calls: None,
             by_kind,
             mixed,
             tally: Tally::default(),
@@ -198,9 +207,11 @@ impl<'a> Timer<'a> {
         self.last = now;
     }
 
-    /// Records an operation that ended now and was scheduled at `due`.
-    pub(crate) fn lap_since(&mut self, kind: Kind, due: Instant) {
+    /// Records an operation that ended now, was scheduled at `due`, and called at `called`.
+    pub(crate) fn lap_since(&mut self, kind: Kind, due: Instant, called: Instant) {
         self.last = Instant::now();
+        let of_call = self.last.saturating_duration_since(called).as_nanos() as u64;
+        self.of_calls.get_or_insert_with(new_histogram).saturating_record(of_call);
         self.record(kind, self.last.saturating_duration_since(due).as_nanos() as u64);
     }
 
@@ -223,6 +234,7 @@ impl<'a> Timer<'a> {
             started: self.started,
             ended: Instant::now() - self.left_out,
             latency: self.latency,
+            of_calls: self.of_calls,
             by_kind: self.by_kind,
             tally: self.tally,
             intervals: self.intervals,

@@ -1,7 +1,9 @@
 //! Cairn, with each of its presets.
 
-use crate::engine::{Engine, Kind, RequestedSettings, Result, Stalls, Visit};
-use cairn::{Cursor, Database, Durability, Keyspace, KeyspaceOptions, Options, PlacementPolicy, Preset};
+use crate::engine::{Engine, Kind, RequestedSettings, Result, Stalls, Visit, version_key};
+use cairn::{
+    Cursor, Database, Durability, Keyspace, KeyspaceOptions, Options, PlacementPolicy, Preset, Time, Versions,
+};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -34,6 +36,15 @@ pub fn kinds() -> Vec<Kind> {
             open: |dir, requested| {
                 let keyspace = keyspace(requested, Preset::Balanced).placement(PlacementPolicy::Hybrid);
                 open_with(dir, requested, keyspace.large_up_to(0.2))
+            },
+        },
+        Kind {
+            name: "cairn-history",
+            title: "Cairn with history",
+            version,
+            open: |dir, requested| {
+                let keyspace = keyspace(requested, Preset::Mneme);
+                Ok(Box::new(History(open_cairn(dir, requested, keyspace)?)) as Box<dyn Engine>)
             },
         },
         Kind {
@@ -70,11 +81,15 @@ fn open_with(
     requested: &RequestedSettings,
     keyspace: KeyspaceOptions,
 ) -> Result<Box<dyn Engine>> {
+    Ok(Box::new(open_cairn(dir, requested, keyspace)?))
+}
+
+fn open_cairn(dir: &Path, requested: &RequestedSettings, keyspace: KeyspaceOptions) -> Result<Cairn> {
     // Half of the budget is for the cache, the other half for memtables; two of them are in use at a time.
     let options = Options::default()
         .memory_budget(2 * requested.cache_bytes.max(2 * requested.memtable_bytes))
         .background_threads(requested.background_threads);
-    Ok(Box::new(Cairn::open(dir, options, keyspace)?))
+    Ok(Cairn::open(dir, options, keyspace)?)
 }
 
 fn keyspace(requested: &RequestedSettings, preset: Preset) -> KeyspaceOptions {
@@ -179,5 +194,86 @@ impl Engine for Cairn {
     fn close(self: Box<Self>) -> Result<()> {
         drop(self.keyspace);
         Ok(self.db.close()?)
+    }
+}
+
+/// A database whose keyspace has history: versions are versions, and all else is as without.
+struct History(Cairn);
+
+impl History {
+    fn visit(versions: Versions, visit: &mut Visit<'_>) -> Result<()> {
+        let mut cursor = versions.cursor();
+        cursor.seek_to_first()?;
+        while cursor.valid()
+            && visit(&version_key(cursor.key(), cursor.time().micros()), cursor.value().unwrap_or_default())
+        {
+            cursor.next()?;
+        }
+        Ok(())
+    }
+}
+
+impl Engine for History {
+    fn settings(&self) -> BTreeMap<String, String> {
+        self.0.settings()
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], sync: bool) -> Result<()> {
+        self.0.put(key, value, sync)
+    }
+
+    fn delete(&self, key: &[u8], sync: bool) -> Result<()> {
+        self.0.delete(key, sync)
+    }
+
+    fn get(&self, key: &[u8], show: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.0.get(key, show)
+    }
+
+    fn scan(&self, from: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<()> {
+        self.0.scan(from, visit)
+    }
+
+    fn scan_back(&self, from: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<()> {
+        self.0.scan_back(from, visit)
+    }
+
+    fn put_version(&self, key: &[u8], time: u64, value: &[u8], sync: bool) -> Result<()> {
+        let durability = self.0.durability(sync);
+        Ok(self.0.keyspace.put_at_with(key, value, Time::from_micros(time), durability)?)
+    }
+
+    fn versions(&self, key: &[u8], (from, to): (u64, u64), visit: &mut Visit<'_>) -> Result<()> {
+        let times = Time::from_micros(from)..=Time::from_micros(to);
+        History::visit(self.0.keyspace.history(key, times)?, visit)
+    }
+
+    fn scan_as_of(&self, time: u64, from: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+        let mut cursor = self.0.keyspace.range_at(Time::from_micros(time), from..)?.cursor();
+        cursor.seek_to_first()?;
+        while cursor.valid() && visit(cursor.key(), cursor.value().unwrap_or_default()) {
+            cursor.next()?;
+        }
+        Ok(())
+    }
+
+    fn all_versions(&self, visit: &mut Visit<'_>) -> Result<()> {
+        History::visit(self.0.keyspace.changes::<&[u8]>(.., ..)?, visit)
+    }
+
+    fn settle(&self) -> Result<Duration> {
+        self.0.settle()
+    }
+
+    fn written_bytes(&self) -> Option<u64> {
+        self.0.written_bytes()
+    }
+
+    fn stalls(&self) -> Option<Stalls> {
+        self.0.stalls()
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Box::new(self.0).close()
     }
 }

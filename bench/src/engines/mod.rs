@@ -14,6 +14,8 @@ mod leveldb;
 mod lmdb;
 #[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb", feature = "rocksdb"))]
 mod locked;
+#[cfg(feature = "prototypes")]
+mod range_merge;
 #[cfg(feature = "redb")]
 mod redb;
 #[cfg(feature = "rocksdb")]
@@ -35,5 +37,7 @@ pub fn all() -> Vec<Kind> {
     kinds.extend(redb::kinds());
     #[cfg(feature = "lmdb")]
     kinds.extend(lmdb::kinds());
+    #[cfg(feature = "prototypes")]
+    kinds.extend(range_merge::kinds());
     kinds
 }

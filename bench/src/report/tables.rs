@@ -257,7 +257,12 @@ struct Extra {
     show: fn(f64) -> String,
 }
 
-const EXTRA: [Extra; 4] = [
+const EXTRA: [Extra; 9] = [
+    Extra { head: "mean", of: |r| r.call_us.map(|_| r.lat_us.mean), show: format::micros },
+    Extra { head: "p95", of: |r| r.call_us.map(|_| r.lat_us.p95), show: format::micros },
+    Extra { head: "mean of the calls", of: |r| r.call_us.map(|call| call.mean), show: format::micros },
+    Extra { head: "p95 of the calls", of: |r| r.call_us.map(|call| call.p95), show: format::micros },
+    Extra { head: "p99 of the calls", of: |r| r.call_us.map(|call| call.p99), show: format::micros },
     Extra { head: "writers' puts/s", of: |r| r.writer.map(|writer| writer.ops_per_s), show: format::count },
     Extra { head: "writers' p99", of: |r| r.writer.map(|writer| writer.lat_us.p99), show: format::micros },
     Extra { head: "write stalls", of: |r| r.stall_seconds.filter(|s| *s > 0.0), show: format::seconds },
