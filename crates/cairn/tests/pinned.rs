@@ -59,3 +59,26 @@ fn cursors_that_are_moved_hold_no_memtables_that_were_flushed() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn memory_of_flushed_memtables_is_kept_within_the_budget() -> Result<()> {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory for the test");
+    let options = Options::default().memory_budget(16 << 20).background_threads(0);
+    let db = Database::open_with(dir.path(), options)?;
+    let spaces = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let spaces = spaces.map(|name| db.keyspace(name, KeyspaceOptions::default().memtable_bytes(MEMTABLE)));
+    let spaces = spaces.into_iter().collect::<Result<Vec<_>>>()?;
+    for round in 0..3 {
+        for ks in &spaces {
+            (0..7_000).try_for_each(|i| ks.put(key(i), value(round)))?;
+            let memory = db.stats().memory;
+            assert!(memory.spare <= memory.budget / 4, "{} bytes", memory.spare);
+            assert!(memory.spare + memory.memtables <= memory.budget / 2 + MEMTABLE as u64);
+        }
+        db.flush()?;
+        let spare = db.stats().memory.spare;
+        assert!(spare > MEMTABLE as u64, "only {spare} bytes");
+    }
+    Ok(())
+}

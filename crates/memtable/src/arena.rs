@@ -5,9 +5,12 @@
 
 #![allow(unsafe_code)]
 
+use crate::spare::SpareMemory;
 use crate::sync::{AtomicU64, OwnLine};
 use std::alloc::{self, Layout};
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64 as PlainAtomicU64, Ordering};
 
 /// Size of a unit, in bytes. Offsets count units, and nodes are aligned to units.
@@ -16,39 +19,75 @@ pub(crate) const UNIT: usize = 8;
 /// Size of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// A bump allocator over one reservation; see the module.
-pub(crate) struct Arena {
+/// A reservation of memory, whose bytes need not be initialized.
+pub(crate) struct Memory {
     base: NonNull<u8>,
     layout: Layout,
+}
+
+// SAFETY: the memory has one owner, with which it moves; no part of it is bound to a thread.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Reserves memory and writes none of it. `None` if the process can get no more memory or address space.
+    fn new(layout: Layout) -> Option<Memory> {
+        assert!(layout.size() > 0);
+        // SAFETY: the layout's size is not zero.
+        let memory = unsafe { alloc::alloc(layout) };
+        let base = NonNull::new(memory)?;
+        if layout.align() == HUGE_PAGE {
+            advise_huge_pages(base, layout.size());
+        }
+        Some(Memory { base, layout })
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout; `&mut self` proves that no reference to it is left.
+        unsafe { alloc::dealloc(self.base.as_ptr(), self.layout) }
+    }
+}
+
+/// A bump allocator over one reservation; see the module.
+pub(crate) struct Arena {
+    /// Taken when the arena is dropped.
+    memory: ManuallyDrop<Memory>,
     /// Bytes allocated. May exceed the size after a failed allocation.
     used: OwnLine<PlainAtomicU64>,
+    /// Bytes that an earlier arena in the same memory used.
+    touched: u64,
+    /// Gets the memory.
+    spare: Arc<SpareMemory>,
     #[cfg(loom)]
     words: Box<[AtomicU64]>,
 }
 
-// SAFETY: the arena owns its memory, which moves with it; no part of it is bound to a thread.
-unsafe impl Send for Arena {}
 // SAFETY: `used` is atomic, and no byte is allocated twice. The callers of the unsafe methods guarantee that accesses
 // to the bytes behind the raw pointers are synchronized.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Reserves `size` bytes and writes none of them. `None` if the process can get no more memory or address space.
-    pub(crate) fn new(size: usize) -> Option<Arena> {
+    /// Reserves `size` bytes, or takes a spare reservation of this size, and writes none of them. `None` if the process can get no more memory
+    /// or address space.
+    pub(crate) fn new(size: usize, spare: &Arc<SpareMemory>) -> Option<Arena> {
         let huge = size >= 2 * HUGE_PAGE && !cfg!(miri);
         let align = if huge { HUGE_PAGE } else { 64 };
         let layout = Layout::from_size_align(size.next_multiple_of(UNIT), align).expect("size of an arena");
-        assert!(layout.size() > 0 && layout.size() / UNIT <= u32::MAX as usize);
-        // SAFETY: the layout's size is not zero.
-        let memory = unsafe { alloc::alloc(layout) };
-        let base = NonNull::new(memory)?;
-        if huge {
-            advise_huge_pages(base, layout.size());
-        }
+        assert!(layout.size() / UNIT <= u32::MAX as usize);
+        let (memory, touched) = match spare.take(layout) {
+            Some(taken) => taken,
+            None => (Memory::new(layout)?, 0),
+        };
         Some(Arena {
-            base,
-            layout,
+            memory: ManuallyDrop::new(memory),
             used: OwnLine(PlainAtomicU64::new(0)),
+            touched,
+            spare: spare.clone(),
             #[cfg(loom)]
             words: (0..layout.size() / UNIT).map(|_| AtomicU64::new(0)).collect(),
         })
@@ -62,13 +101,19 @@ impl Arena {
     pub(crate) fn allocate(&self, size: usize) -> u32 {
         debug_assert!(size.is_multiple_of(UNIT));
         let start = self.used.0.fetch_add(size as u64, Ordering::Relaxed);
-        assert!(start + size as u64 <= self.layout.size() as u64, "memtable: insert without reservation");
+        assert!(start + size as u64 <= self.size(), "memtable: insert without reservation");
         (start / UNIT as u64) as u32
+    }
+
+    /// Number of bytes.
+    #[inline]
+    fn size(&self) -> u64 {
+        self.memory.layout.size() as u64
     }
 
     /// Number of bytes allocated.
     pub(crate) fn used(&self) -> usize {
-        self.used.0.load(Ordering::Relaxed).min(self.layout.size() as u64) as usize
+        self.used.0.load(Ordering::Relaxed).min(self.size()) as usize
     }
 
     /// The address of a unit.
@@ -78,7 +123,7 @@ impl Arena {
     #[inline]
     pub(crate) unsafe fn at(&self, unit: u32) -> *mut u8 {
         // SAFETY: allocated offsets lie inside the reservation.
-        unsafe { self.base.as_ptr().add(unit as usize * UNIT) }
+        unsafe { self.memory.base.as_ptr().add(unit as usize * UNIT) }
     }
 
     /// Units as atomic integers.
@@ -122,8 +167,10 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout; `&mut self` proves that no reference to it is left.
-        unsafe { alloc::dealloc(self.base.as_ptr(), self.layout) }
+        let touched = self.touched.max(self.used() as u64);
+        // SAFETY: nothing uses the field after this. No reference to a part of the memory is left: they borrow the arena.
+        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+        self.spare.keep(memory, touched);
     }
 }
 
@@ -148,15 +195,46 @@ mod tests {
 
     #[test]
     fn hands_out_every_byte_once() {
-        let arena = Arena::new(64).unwrap();
+        let arena = Arena::new(64, &Arc::default()).unwrap();
         assert_eq!((arena.allocate(24), arena.allocate(8), arena.allocate(32)), (0, 3, 4));
         assert_eq!(arena.used(), 64);
     }
 
     #[test]
+    fn memory_is_used_again_within_limits() {
+        let spare = Arc::new(SpareMemory::new(200));
+        let arena = |size: usize, used| {
+            let arena = Arena::new(size, &spare).unwrap();
+            arena.allocate(used);
+            arena
+        };
+        let base = |arena: &Arena| arena.memory.base;
+        let first = arena(128, 64);
+        let at = base(&first);
+        drop(first);
+        assert_eq!(spare.bytes(), 64);
+        let (other, again) = (arena(120, 8), arena(128, 8));
+        assert!(base(&again) == at && base(&other) != at && again.used() == 8);
+        drop((other, again));
+        assert_eq!(spare.bytes(), 64 + 8, "all that was ever used");
+        drop([(); 4].map(|()| arena(256, 32)));
+        assert_eq!(spare.bytes(), 64 + 3 * 32, "the smallest ones are freed");
+        drop(arena(512, 104));
+        assert_eq!(spare.bytes(), 104 + 64 + 32, "the limit is kept");
+        drop(arena(512, 208));
+        assert_eq!(spare.bytes(), 64 + 32, "larger than the limit alone");
+        (0..59).for_each(|_| spare.age());
+        drop(arena(128, 8));
+        spare.age();
+        assert_eq!(spare.bytes(), 64, "used in the last minute");
+        spare.clear();
+        assert_eq!(spare.bytes(), 0);
+    }
+
+    #[test]
     #[should_panic(expected = "without reservation")]
     fn a_full_arena_panics() {
-        let arena = Arena::new(64).unwrap();
+        let arena = Arena::new(64, &Arc::default()).unwrap();
         arena.allocate(40);
         arena.allocate(32);
     }

@@ -9,7 +9,7 @@
 //! memtable is full, and the caller switches to a new one *before* anything is written. If it succeeds, the inserts
 //! cannot fail. The caller decides by sequence number which entries a reader sees.
 //!
-//! The modules: `arena` (memory), `node` (layout of entries and nodes), `key_order` (comparisons, and the tags that
+//! The modules: `arena` (memory), `spare` (memory that is used again), `node` (layout of entries and nodes), `key_order` (comparisons, and the tags that
 //! avoid them), `list` (search), `insert` (leaves and splits), `stripe` (per-thread counters), `range_tombstones`
 //! (stored beside the list). Only the first two contain unsafe code.
 //!
@@ -24,10 +24,12 @@ mod list;
 mod loom_tests;
 mod node;
 mod range_tombstones;
+mod spare;
 mod stripe;
 mod sync;
 
 pub use cursor::MemtableCursor;
+pub use spare::SpareMemory;
 
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::{Cursor, Error, ErrorKind, RangeSet, RangeTombstone, Result, Seq, Trailer};
@@ -73,6 +75,8 @@ pub struct Memtable {
     charges: AtomicU64,
     /// Whether a point tombstone was inserted. Written once.
     deletes: AtomicBool,
+    /// Gets the memory of the memtable.
+    spare: Arc<SpareMemory>,
     /// Cost of all inserts, to detect inserts without a reservation.
     #[cfg(debug_assertions)]
     inserted: AtomicU64,
@@ -129,19 +133,29 @@ impl Memtable {
     /// # Errors
     /// `Io` if the process can get no more memory or address space.
     pub fn try_new(capacity: usize) -> Result<Arc<Memtable>> {
+        Memtable::try_new_in(capacity, &Arc::default())
+    }
+
+    /// Like [`Memtable::try_new`], but uses memory of earlier memtables of this capacity, if there is some, and gives its own back to `spare`.
+    ///
+    /// # Errors
+    /// As for [`Memtable::try_new`].
+    pub fn try_new_in(capacity: usize, spare: &Arc<SpareMemory>) -> Result<Arc<Memtable>> {
         let capacity = capacity.clamp(MIN_CAPACITY, MAX_CAPACITY).next_multiple_of(8);
-        Memtable::build(capacity, arena_size(capacity)).map(Arc::new)
+        Memtable::build(capacity, arena_size(capacity), spare).map(Arc::new)
     }
 
     /// The memtable without capacity: [`Memtable::reserve`] always fails. All keyspaces that have nothing in memory
     /// share it.
     pub fn empty() -> Arc<Memtable> {
         static EMPTY: OnceLock<Arc<Memtable>> = OnceLock::new();
-        EMPTY.get_or_init(|| Arc::new(Memtable::build(0, 0).expect("memory for a memtable"))).clone()
+        EMPTY
+            .get_or_init(|| Arc::new(Memtable::build(0, 0, &Arc::default()).expect("memory for a memtable")))
+            .clone()
     }
 
-    fn build(capacity: usize, arena_size: usize) -> Result<Memtable> {
-        let list = SkipList::new(arena_size).ok_or_else(|| {
+    fn build(capacity: usize, arena_size: usize, spare: &Arc<SpareMemory>) -> Result<Memtable> {
+        let list = SkipList::new(arena_size, spare).ok_or_else(|| {
             let message = format!("out of memory for a memtable of {arena_size} bytes of address space");
             Error::new(ErrorKind::Io, message)
         })?;
@@ -154,6 +168,7 @@ impl Memtable {
             places: Mutex::default(),
             charges: AtomicU64::new(0),
             deletes: AtomicBool::new(false),
+            spare: spare.clone(),
             #[cfg(debug_assertions)]
             inserted: AtomicU64::new(0),
         })
@@ -169,7 +184,7 @@ impl Memtable {
     /// As for [`Memtable::try_new`].
     pub fn grown(self: &Arc<Self>, capacity: usize) -> Result<Arc<Memtable>> {
         let capacity = capacity.clamp(MIN_CAPACITY.max(self.capacity), MAX_CAPACITY).next_multiple_of(8);
-        let new = Memtable::build(capacity, arena_size(capacity))?;
+        let new = Memtable::build(capacity, arena_size(capacity), &self.spare)?;
         let stripe = &new.stripes[stripe::index()];
         let mut cursor = self.cursor();
         let mut ticket = 0;

@@ -20,9 +20,11 @@
 
 use crate::key_order::{Target, compare_from, prefix, shared_bytes, tag};
 use crate::node::{EntryId, Keyed, Link, MAX_HEIGHT, NodeId, Nodes, SLOTS, Slot, node_size_max};
+use crate::spare::SpareMemory;
 use crate::sync::{AtomicU32, Ordering as MemoryOrdering, fence};
 use base::Trailer;
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 /// The skip list; see the module.
 pub(crate) struct SkipList {
@@ -83,8 +85,8 @@ impl Snapshot {
 
 impl SkipList {
     /// A list in an arena of `arena_size` bytes, in addition to the head. `None` if there is no memory.
-    pub(crate) fn new(arena_size: usize) -> Option<SkipList> {
-        let nodes = Nodes::new(arena_size + node_size_max(MAX_HEIGHT, 0))?;
+    pub(crate) fn new(arena_size: usize, spare: &Arc<SpareMemory>) -> Option<SkipList> {
+        let nodes = Nodes::new(arena_size + node_size_max(MAX_HEIGHT, 0), spare)?;
         let head = nodes.create_node(MAX_HEIGHT, Target { key: &[], trailer: Trailer(u64::MAX) }, &[]);
         Some(SkipList { nodes, head, height: AtomicU32::new(1) })
     }

@@ -21,10 +21,12 @@
 
 use crate::arena::{Arena, UNIT};
 use crate::key_order::{TAG_END, Target};
+use crate::spare::SpareMemory;
 use crate::sync::{AtomicU64, Ordering};
 use base::Trailer;
 use std::num::NonZeroU32;
 use std::slice;
+use std::sync::Arc;
 
 /// Maximum height of a tower. Half of the nodes have one link, a quarter have two, and so on.
 pub(crate) const MAX_HEIGHT: usize = if cfg!(loom) {
@@ -204,9 +206,9 @@ pub(crate) const fn node_size_max(height: usize, key_len: usize) -> usize {
 }
 
 impl Nodes {
-    /// Nodes in a new arena of `arena_size` bytes. `None` if there is no memory.
-    pub(crate) fn new(arena_size: usize) -> Option<Nodes> {
-        Some(Nodes { arena: Arena::new(arena_size)? })
+    /// Nodes in an arena of `arena_size` bytes. `None` if there is no memory.
+    pub(crate) fn new(arena_size: usize, spare: &Arc<SpareMemory>) -> Option<Nodes> {
+        Some(Nodes { arena: Arena::new(arena_size, spare)? })
     }
 
     /// Writes an entry that no other thread knows yet. Its value consists of two parts. Its bytes must be published with a release

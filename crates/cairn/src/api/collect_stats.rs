@@ -149,6 +149,7 @@ pub(crate) fn stats(db: &DbInner) -> Stats {
         memory: MemoryStats {
             budget: db.options.memory_budget,
             memtables: memtables.map(|m| m.used_bytes() as u64).sum(),
+            spare: db.spare_memory.bytes(),
             cache: cache.used_bytes(),
             metadata: inners.iter().map(|c| metadata_bytes(c)).sum(),
             pinned: db.retired.pinned_bytes(),

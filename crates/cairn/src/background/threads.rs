@@ -122,13 +122,14 @@ impl DbInner {
         writer.log.on_idle();
     }
 
-    /// Periodic work of the flush thread: removes an old recycled log and trims a long one; while the reserve is spent, makes it again if
+    /// Periodic work of the flush thread: removes an old recycled log and trims a long one; frees spare memory; while the reserve is spent, makes it again if
     /// there is room, and otherwise seals memtables with tombstones.
     fn look_for_space(&self) {
         if self.check_place().is_err() {
             return;
         }
         self.logs.recycled.forget_old();
+        self.spare_memory.age();
         self.trim_log();
         if !self.disk_reserve.retake() {
             // If another thread holds the writer, the next group commit leader seals them.

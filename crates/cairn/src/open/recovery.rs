@@ -15,7 +15,7 @@ use crate::wal::{KeptLog, LogEnd, LogRecord, RecycledLogs, replay};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result};
 use env::{Env, FileLock};
-use memtable::Memtable;
+use memtable::{Memtable, SpareMemory};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -52,6 +52,7 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
     let disk_reserve = DiskReserve::new(&env, dir, options.reserve_bytes(), recycled.clone());
     disk_reserve.adopt();
     let next_file = AtomicU64::new(files.next_number(&state));
+    let spare_memory = Arc::new(SpareMemory::new(options.memory_budget / 4));
     let dir = dir.to_owned();
     Recovery {
         env,
@@ -63,6 +64,7 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
         space,
         state,
         disk_reserve,
+        spare_memory,
         recycled,
         next_file,
         kept: Vec::new(),
@@ -115,6 +117,7 @@ pub(crate) struct Recovery {
     pub space: Tables,
     pub state: tree::ManifestState,
     pub disk_reserve: DiskReserve,
+    pub spare_memory: Arc<SpareMemory>,
     pub recycled: Arc<RecycledLogs>,
     pub next_file: AtomicU64,
     /// Logs that are kept, because there is no space for tables with their contents.

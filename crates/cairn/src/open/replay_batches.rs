@@ -74,7 +74,7 @@ impl Recovery {
             return Ok(());
         }
         self.flush(keyspace, spill)?;
-        keyspace.memtable = allocate(capacity, need)?;
+        keyspace.memtable = allocate(capacity, need, &self.spare_memory)?;
         held.set(held.get() + memtable::BASE_BYTES);
         Ok(())
     }

@@ -144,6 +144,7 @@ impl Recovery {
             snapshots: Snapshots::default(),
             moments: Default::default(),
             retired: Default::default(),
+            spare_memory: self.spare_memory,
             visible: VisibleSeq::new(end.seq),
             commit: new_commit(Writer::new(log, end.seq + 1)),
             last_time: AtomicU64::new(end.time.micros()),

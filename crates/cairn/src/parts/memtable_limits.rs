@@ -6,7 +6,7 @@
 
 use crate::sync::Ordering;
 use base::Result;
-use memtable::{MIN_CAPACITY, Memtable};
+use memtable::{MIN_CAPACITY, Memtable, SpareMemory};
 use std::sync::Arc;
 
 /// Factor from one capacity to the next.
@@ -25,9 +25,13 @@ pub(crate) fn capacity_for(full: usize, need: usize) -> usize {
 }
 
 /// Allocates a memtable of `capacity` bytes; when memory is short a smaller one, of at least `need` bytes.
-pub(crate) fn allocate(mut capacity: usize, need: usize) -> Result<Arc<Memtable>> {
+pub(crate) fn allocate(mut capacity: usize, need: usize, spare: &Arc<SpareMemory>) -> Result<Arc<Memtable>> {
     loop {
-        let made = Memtable::try_new(capacity);
+        let mut made = Memtable::try_new_in(capacity, spare);
+        if made.is_err() && spare.bytes() > 0 {
+            spare.clear();
+            made = Memtable::try_new_in(capacity, spare);
+        }
         match smaller(capacity, need) {
             Some(less) if made.is_err() => capacity = less,
             _ => return made,

@@ -15,7 +15,7 @@ use crate::types::{IoStats, KeyspaceOptions, Limits, Options};
 use crate::wal::Logs;
 use base::{Error, ErrorKind, Result, Seq, Time};
 use env::{Env, FileLock, ForkGuard};
-use memtable::Memtable;
+use memtable::{Memtable, SpareMemory};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tree::Manifest;
@@ -38,6 +38,8 @@ pub(crate) struct DbInner {
     pub moments: Moments,
     /// Memtables that cursors still hold although they were flushed or their keyspace dropped.
     pub retired: RetiredMemtables,
+    /// Memory of flushed memtables, for the next ones.
+    pub spare_memory: Arc<SpareMemory>,
     /// The newest visible sequence number.
     pub visible: VisibleSeq,
     pub commit: Commit,

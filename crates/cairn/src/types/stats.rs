@@ -142,6 +142,8 @@ pub struct MemoryStats {
     pub budget: u64,
     /// Memtables, those being flushed included.
     pub memtables: u64,
+    /// Memory of flushed memtables, kept for the next ones: at most half of the memtables' part of the budget, and at most for a minute.
+    pub spare: u64,
     /// Block cache: data, index nodes, filters.
     pub cache: u64,
     /// Guards and table metadata of the current versions, and deleted ranges, those in memtables included.

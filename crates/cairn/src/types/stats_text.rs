@@ -77,7 +77,11 @@ impl fmt::Display for Stats {
             None => writeln!(f)?,
         }
         let m = &self.memory;
-        write!(f, "memory          memtables {}, cache {}, ", Bytes(m.memtables), Bytes(m.cache))?;
+        write!(f, "memory          memtables {}, ", Bytes(m.memtables))?;
+        if m.spare > 0 {
+            write!(f, "kept for the next {}, ", Bytes(m.spare))?;
+        }
+        write!(f, "cache {}, ", Bytes(m.cache))?;
         write!(f, "metadata {}; budget {}", Bytes(m.metadata), Bytes(m.budget))?;
         match m.pinned {
             0 => writeln!(f)?,

@@ -52,8 +52,12 @@ impl DbInner {
         if old.capacity() > 0 {
             self.seal(writer, std::slice::from_ref(keyspace))?;
         }
-        let memtable = allocate(capacity, need)?;
+        let memtable = allocate(capacity, need, &self.spare_memory)?;
         self.state.lock().replace_memtable(keyspace.id, memtable, None);
+        let others = writer.active_bytes + self.waiting_bytes.load(Ordering::Relaxed);
+        if others + capacity as u64 + self.spare_memory.bytes() > self.write_budget() {
+            self.spare_memory.clear();
+        }
         writer.active_bytes += memtable::BASE_BYTES;
         if !old.is_empty() {
             self.run_pending();
