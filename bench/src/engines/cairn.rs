@@ -251,7 +251,7 @@ impl Engine for History {
     fn scan_as_of(&self, time: u64, from: &[u8], visit: &mut Visit<'_>) -> Result<()> {
         let mut cursor = self.0.keyspace.range_at(Time::from_micros(time), from..)?.cursor();
         cursor.seek_to_first()?;
-        while cursor.valid() && visit(cursor.key(), cursor.value().unwrap_or_default()) {
+        while cursor.valid() && visit(cursor.key(), cursor.value()) {
             cursor.next()?;
         }
         Ok(())

@@ -235,8 +235,8 @@ pub fn entries_of_snapshot(snapshot: &Snapshot, keyspace: &Keyspace, bounds: &Bo
 
 /// The records of a keyspace with history as of a time.
 pub fn entries_at(keyspace: &Keyspace, time: Time, bounds: &Bounds) -> cairn::Result<Entries> {
-    let versions = keyspace.range_at::<Vec<u8>>(time, (bounds.lower.clone(), bounds.upper.clone()))?;
-    let entries = versions.map(|found| found.map(|v| (v.key, v.value.unwrap_or_default())));
+    let found = keyspace.range_at::<Vec<u8>>(time, (bounds.lower.clone(), bounds.upper.clone()))?;
+    let entries = found.map(|found| found.map(|entry| (entry.key, entry.value)));
     Ok(Entries::new(bounds, |_| Box::new(entries)))
 }
 

@@ -27,7 +27,7 @@ pub use evictions::Evictions;
 pub use primary_versions::PrimaryVersions;
 pub use retention::{Expiry, Met, Retention};
 pub use stored::{
-    Ended, MAX_SUFFIX, PRIMARY_SUFFIX, primary_suffix, put_historical, split_historical, split_primary,
-    times_of,
+    Ended, MAX_SUFFIX, PRIMARY_SUFFIX, primary_suffix, primary_times_of, put_historical, split_historical,
+    split_primary, times_of,
 };
 pub use walk::{KeyVersion, Shown, VersionWalk};

@@ -93,6 +93,11 @@ pub fn times_of(version_key: &[u8], stored: &[u8]) -> Option<(Time, Time)> {
     Some((time, split_historical(stored, time)?.1.holds))
 }
 
+/// The same of an entry of the primary tree, whose end is not known.
+pub fn primary_times_of(_: &[u8], stored: &[u8]) -> Option<(Time, Time)> {
+    split_primary(stored).map(|(_, time)| (time, Time::MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,10 +6,11 @@ use crate::jobs::Job;
 use crate::random::Rng;
 use cairn::env::{Env, SimEnv, Survival};
 use cairn::{
-    Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, PlacementPolicy, Preset, Result,
-    Retention, Slice, Snapshot, Time, Version, Versions,
+    CursorAt, Database, Durability, EntryAt, ErrorKind, Keyspace, KeyspaceOptions, Options, PlacementPolicy,
+    Preset, RangeAt, Result, Retention, Slice, Snapshot, Time, Version, Versions,
 };
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,9 +110,10 @@ impl Model {
         self.of_key(key, Time::MIN, time).into_iter().next().filter(|version| version.value.is_some())
     }
 
-    fn range_at(&self, keys: (&[u8], Option<&[u8]>), time: Time) -> Vec<Version> {
+    fn range_at(&self, keys: (&[u8], Option<&[u8]>), time: Time) -> Vec<EntryAt> {
         let all = self.versions.keys().filter(|k| &k[..] >= keys.0 && keys.1.is_none_or(|to| &k[..] < to));
-        all.filter_map(|key| self.at(key, time)).collect()
+        let entry = |v: Version| Some(EntryAt { key: v.key, time: v.time, value: v.value? });
+        all.filter_map(|key| self.at(key, time).and_then(entry)).collect()
     }
 }
 
@@ -142,7 +144,7 @@ impl Reads<'_> {
         }
     }
 
-    fn range_at(&self, time: Time, keys: (&[u8], Option<&[u8]>)) -> Result<Versions> {
+    fn range_at(&self, time: Time, keys: (&[u8], Option<&[u8]>)) -> Result<RangeAt> {
         match self {
             Reads::Now(k) => k.range_at::<&[u8]>(time, range(keys)),
             Reads::Then(snapshot, k) => snapshot.range_at::<&[u8]>(k, time, range(keys)),
@@ -171,8 +173,12 @@ impl Reads<'_> {
     }
 }
 
-fn same(what: &str, found: Versions, expected: &[Version]) -> Result<()> {
-    let found: Vec<Version> = found.collect::<Result<_>>()?;
+fn same<T: PartialEq + Debug>(
+    what: &str,
+    found: impl Iterator<Item = Result<T>>,
+    expected: &[T],
+) -> Result<()> {
+    let found: Vec<T> = found.collect::<Result<_>>()?;
     let differ = found.iter().zip(expected).position(|(a, b)| a != b);
     assert!(
         found == expected,
@@ -185,9 +191,15 @@ fn same(what: &str, found: Versions, expected: &[Version]) -> Result<()> {
     Ok(())
 }
 
-fn reversed(mut versions: Vec<Version>) -> Vec<Version> {
-    versions.reverse();
-    versions
+fn reversed<T>(mut found: Vec<T>) -> Vec<T> {
+    found.reverse();
+    found
+}
+
+fn entry_of(cursor: &CursorAt) -> Option<EntryAt> {
+    let slice = Slice::copy_from;
+    let entry = || EntryAt { key: slice(cursor.key()), time: cursor.time(), value: slice(cursor.value()) };
+    cursor.valid().then(entry)
 }
 
 /// Compares all queries with the model.
@@ -206,7 +218,16 @@ fn compare(reads: &Reads<'_>, model: &Model, rng: &mut Rng) -> Result<()> {
         for keys in [whole, part] {
             let expected = model.range_at(keys, time);
             same("range_at", reads.range_at(time, keys)?, &expected)?;
-            let backward: Vec<Version> = reads.range_at(time, keys)?.rev().collect::<Result<_>>()?;
+            let mut cursor = reads.range_at(time, keys)?.cursor();
+            let target = key(rng.below(KEYS));
+            let at = expected.partition_point(|entry| entry.key[..] < target[..]);
+            cursor.seek(&target)?;
+            assert_eq!(entry_of(&cursor).as_ref(), expected.get(at), "seek as of a time");
+            if cursor.valid() {
+                cursor.prev()?;
+                assert_eq!(entry_of(&cursor).as_ref(), at.checked_sub(1).map(|i| &expected[i]), "then back");
+            }
+            let backward: Vec<EntryAt> = reads.range_at(time, keys)?.rev().collect::<Result<_>>()?;
             assert!(backward == reversed(expected), "range_at, backward");
         }
         let found = reads.multi_get_at(&keys, time)?;
@@ -227,7 +248,7 @@ fn compare(reads: &Reads<'_>, model: &Model, rng: &mut Rng) -> Result<()> {
     let newest = model.range_at(whole, Time::MAX);
     let entries = reads.entries()?;
     assert!(entries.len() == newest.len());
-    assert!(entries.iter().zip(&newest).all(|(a, b)| a.0 == b.key && Some(&a.1) == b.value.as_ref()));
+    assert!(entries.iter().zip(&newest).all(|(a, b)| a.0 == b.key && a.1 == b.value));
     for key in &keys {
         assert!(reads.get(key)? == model.at(key, Time::MAX).and_then(|version| version.value));
     }
@@ -442,7 +463,7 @@ fn run(seed: u64, shape: u64, threads: usize) -> Result<u64> {
         let whole = (&b""[..], None);
         let rest: Vec<Version> = firsts.0.into_iter().map(Ok).chain(held).collect::<Result<_>>()?;
         assert!(rest == before.changes(whole, Time::MIN, Time::MAX), "an iterator held across flushes");
-        let rest: Vec<Version> = firsts.1.into_iter().map(Ok).chain(held_back).collect::<Result<_>>()?;
+        let rest: Vec<EntryAt> = firsts.1.into_iter().map(Ok).chain(held_back).collect::<Result<_>>()?;
         assert!(rest == reversed(before.range_at(whole, before.last)), "another one, backward");
         let held_snapshot = (rng.below(2) == 0).then_some(snapshot);
         match round % 5 {
@@ -623,7 +644,7 @@ fn retain(seed: u64, retention: Retention, threads: usize, shape: u64) -> Result
             for _ in 0..3 {
                 let span = age.as_micros() as u64;
                 let time = Time::from_micros(clock.micros() - rng.below(span));
-                let found: Vec<Version> = keyspace.range_at::<&[u8]>(time, ..)?.collect::<Result<_>>()?;
+                let found: Vec<EntryAt> = keyspace.range_at::<&[u8]>(time, ..)?.collect::<Result<_>>()?;
                 assert!(found == model.range_at((b"", None), time), "as of {time:?} at {clock:?}");
             }
         }

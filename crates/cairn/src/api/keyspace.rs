@@ -2,7 +2,7 @@
 
 use super::close::Handle;
 use super::collect_stats::keyspace_stats;
-use crate::read::{AsOf, Cursor, HeldSeq, Range, ReadView, Version, VersionQuery, Versions};
+use crate::read::{AsOf, Cursor, HeldSeq, Range, RangeAt, ReadView, Version, VersionQuery, Versions};
 use crate::state::{Batch, DbInner, KeyspaceInner, Reader};
 use crate::types::{Bounds, Durability, GuardInfo, KeyspaceOptions, KeyspaceStats, TableInfo};
 use base::{EntryKind, Result, Slice, Time};
@@ -398,10 +398,13 @@ impl Keyspace {
     /// The entries in `keys` as they were at `time`: of each key the version that was the newest, unless it is a delete.
     /// See [`Keyspace::history`].
     ///
+    /// Reads no tables of which all versions are later than `time`, or had ended before. [`Keyspace::get_at`] also tells until when an entry
+    /// was valid.
+    ///
     /// # Errors
     /// As for [`Keyspace::history`].
-    pub fn range_at<K: AsRef<[u8]>>(&self, time: Time, keys: impl RangeBounds<K>) -> Result<Versions> {
-        self.versions(Some(VersionQuery::as_of(Bounds::new(&keys), time)))
+    pub fn range_at<K: AsRef<[u8]>>(&self, time: Time, keys: impl RangeBounds<K>) -> Result<RangeAt> {
+        self.versions(Some(VersionQuery::as_of(Bounds::new(&keys), time))).map(RangeAt::new)
     }
 
     /// The newest version of each key in `keys`, unless it is a delete: the entries that [`Keyspace::range`] shows, with their times. (Mneme,
@@ -409,7 +412,7 @@ impl Keyspace {
     ///
     /// # Errors
     /// As for [`Keyspace::history`].
-    pub fn recent<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<Versions> {
+    pub fn recent<K: AsRef<[u8]>>(&self, keys: impl RangeBounds<K>) -> Result<RangeAt> {
         self.range_at(Time::MAX, keys)
     }
 

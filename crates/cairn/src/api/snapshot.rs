@@ -1,7 +1,7 @@
 //! Snapshots: consistent read-only states of the whole database. The list of those that exist is in `parts/snapshots.rs`.
 
 use super::keyspace::Keyspace;
-use crate::read::{AsOf, Cursor, HeldSeq, Range, ReadView, Version, VersionQuery, Versions};
+use crate::read::{AsOf, Cursor, HeldSeq, Range, RangeAt, ReadView, Version, VersionQuery, Versions};
 use crate::state::{DbInner, Reader};
 use crate::types::Bounds;
 use base::{Result, Seq, Slice, Time};
@@ -140,15 +140,15 @@ impl Snapshot {
         keyspace: &Keyspace,
         time: Time,
         keys: impl RangeBounds<K>,
-    ) -> Result<Versions> {
-        self.versions(keyspace, Some(VersionQuery::as_of(Bounds::new(&keys), time)))
+    ) -> Result<RangeAt> {
+        self.versions(keyspace, Some(VersionQuery::as_of(Bounds::new(&keys), time))).map(RangeAt::new)
     }
 
     /// See [`Keyspace::recent`].
     ///
     /// # Errors
     /// As for [`Snapshot::history`].
-    pub fn recent<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: impl RangeBounds<K>) -> Result<Versions> {
+    pub fn recent<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: impl RangeBounds<K>) -> Result<RangeAt> {
         self.range_at(keyspace, Time::MAX, keys)
     }
 

@@ -82,9 +82,13 @@ impl Replayed {
         if self.historical.is_some() { Kept::All } else { Kept::Seen }
     }
 
-    /// What tells the times of entries in tables, if those are older versions.
+    /// What tells the times of entries in tables, if they are versions.
     pub(crate) fn times_of(&self) -> Option<TimesOf> {
-        if self.history_of.is_some() { Some(history::times_of) } else { None }
+        match (self.history_of, self.historical) {
+            (Some(_), _) => Some(history::times_of),
+            (None, Some(_)) => Some(history::primary_times_of),
+            (None, None) => None,
+        }
     }
 
     /// Writes a memtable to a table, and merges the tables that are then due.

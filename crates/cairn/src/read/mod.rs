@@ -7,6 +7,7 @@ mod cursor;
 mod deleted_run;
 mod get;
 mod range;
+mod range_at;
 mod range_del;
 mod read_cost;
 mod read_view;
@@ -15,6 +16,7 @@ mod versions;
 
 pub use cursor::Cursor;
 pub use range::{Keys, Range};
+pub use range_at::{CursorAt, EntryAt, RangeAt};
 pub(crate) use read_view::{HeldSeq, ReadView};
 pub(crate) use versions::{AsOf, VersionQuery};
 pub use versions::{Version, VersionCursor, Versions};

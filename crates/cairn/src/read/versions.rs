@@ -65,8 +65,10 @@ pub struct VersionCursor {
 /// What a walk reads: which versions of which keys.
 #[derive(Clone, Debug)]
 pub(crate) struct VersionQuery {
-    pub shown: Shown,
-    pub bounds: Bounds,
+    shown: Shown,
+    bounds: Bounds,
+    /// Whether the ends of the versions are needed. Without them nothing is read that begins after the last time.
+    ends: bool,
 }
 
 impl VersionQuery {
@@ -83,12 +85,22 @@ impl VersionQuery {
             Bound::Unbounded => u64::MAX,
         };
         let shown = Shown::Window(Time::from_micros(from), Time::from_micros(to));
-        (from <= to).then_some(VersionQuery { shown, bounds })
+        (from <= to).then_some(VersionQuery { shown, bounds, ends: true })
     }
 
-    /// Of each key in a range the version that was the newest as of `time`.
+    /// Of each key in a range the version that was the newest as of `time`, without its end: the end that the walk shows may be too late.
     pub(crate) fn as_of(bounds: Bounds, time: Time) -> VersionQuery {
-        VersionQuery { shown: Shown::AsOf(time), bounds }
+        VersionQuery { shown: Shown::AsOf(time), bounds, ends: false }
+    }
+
+    /// The version of a key that was the newest as of `time`, with its end.
+    fn version_at(key: &[u8], time: Time) -> VersionQuery {
+        VersionQuery { shown: Shown::AsOf(time), bounds: Bounds::of_key(key), ends: true }
+    }
+
+    /// No versions.
+    fn nothing() -> VersionQuery {
+        VersionQuery::as_of(Bounds { from: Vec::new(), to: Some(Vec::new()) }, Time::MIN)
     }
 }
 
@@ -139,17 +151,19 @@ fn sources_of(
     query: &VersionQuery,
     seq: Seq,
 ) -> (MergeCursor<Source>, MergeCursor<Source>) {
-    let VersionQuery { shown, bounds } = query;
+    let VersionQuery { shown, bounds, ends } = query;
     let (only_key, from) = (bounds.only_key(), prefix_of(&bounds.from));
-    let newest = KeyRange::new(&bounds.from, bounds.to.as_deref()).with_hash(only_key.map(hash));
-    let since = match *shown {
-        Shown::Window(from, _) => from,
-        Shown::AsOf(time) => time,
+    let (since, until) = match *shown {
+        Shown::Window(from, to) => (from, to),
+        Shown::AsOf(time) => (time, time),
     };
+    let until = (!ends).then_some(until);
+    let newest = KeyRange::new(&bounds.from, bounds.to.as_deref()).with_hash(only_key.map(hash)).until(until);
     // The filters of the other tree have keys without times.
     let of_versions = KeyRange::new(&from, bounds.to.as_deref().map(prefix_of).as_deref())
         .with_hash(only_key.map(|_| hash(&from)))
-        .since(since);
+        .since(since)
+        .until(until);
     let (primary, _) = sources_in(&view.primary, keyspace, &newest, seq);
     let (older, _) = sources_in(&view.older, historical, &of_versions, seq);
     (primary, older)
@@ -378,9 +392,8 @@ impl Versions {
     pub fn cursor(self) -> VersionCursor {
         let Versions { front, back, query, view, keyspace, db, .. } = self;
         drop((front, back));
-        // A range of keys without any.
-        let nothing = || VersionQuery::as_of(Bounds { from: Vec::new(), to: Some(Vec::new()) }, Time::MIN);
-        let cursor = VersionCursor::of_view(keyspace, db, query.unwrap_or_else(nothing), view);
+        let query = query.unwrap_or_else(VersionQuery::nothing);
+        let cursor = VersionCursor::of_view(keyspace, db, query, view);
         cursor.expect("the keyspace has history: that was checked")
     }
 
@@ -467,7 +480,8 @@ impl KeyspaceInner {
             }
         }
         // Any version of the key.
-        let query = VersionQuery { shown: Shown::Window(Time::MIN, Time::MAX), bounds: Bounds::of_key(key) };
+        let (shown, bounds) = (Shown::Window(Time::MIN, Time::MAX), Bounds::of_key(key));
+        let query = VersionQuery { shown, bounds, ends: true };
         let ranges = view.primary.ranges().unwrap_or_default();
         let (primary, older) = sources_of(self, historical, &view, &query, seq);
         let range = (key, query.bounds.to.as_deref());
@@ -513,7 +527,7 @@ impl AsOf {
                 return Ok(Some(Version { key: Slice::copy_from(key), time, until: None, value }));
             }
         }
-        let query = VersionQuery::as_of(Bounds::of_key(key), self.time);
+        let query = VersionQuery::version_at(key, self.time);
         let mut cursor = VersionCursor::new(self.keyspace.lend(), self.db.clone(), query)?;
         cursor.seek_to_first()?;
         Ok(cursor.valid().then(|| cursor.version()))

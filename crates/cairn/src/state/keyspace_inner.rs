@@ -111,9 +111,13 @@ impl KeyspaceInner {
         }
     }
 
-    /// What tells the times of entries in tables, if those are older versions.
+    /// What tells the times of entries in tables, if they are versions.
     pub(crate) fn times_of(&self) -> Option<TimesOf> {
-        self.is_historical().then_some(history::times_of)
+        match self.role {
+            Role::Historical(_) => Some(history::times_of),
+            Role::Primary(_) => Some(history::primary_times_of),
+            Role::Plain => None,
+        }
     }
 
     /// Whether applications do not see the keyspace.

@@ -230,9 +230,7 @@ impl Actor {
             let end = format!("{mine}~");
             let entries = self.call("recent", |h, _| {
                 let versions = h.spaces[space].recent(mine.as_str()..end.as_str())?;
-                versions
-                    .map(|v| v.map(|v| (v.key, v.value.unwrap_or_default())))
-                    .collect::<cairn::Result<Vec<_>>>()
+                versions.map(|v| v.map(|v| (v.key, v.value))).collect::<cairn::Result<Vec<_>>>()
             })?;
             let Some(entries) = entries else { return Ok(()) };
             let found = entries.iter().map(parse).collect::<Outcome<Content>>()?;

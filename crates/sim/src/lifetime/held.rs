@@ -6,7 +6,7 @@
 use super::ledger::{Content, NAMES, number_of, parse};
 use crate::finding::{Finding, Outcome, ensure};
 use crate::random::{Draw, Rng};
-use cairn::{Cursor, Keyspace, Range, Retention, Slice, Snapshot, Versions};
+use cairn::{Cursor, Keyspace, Range, RangeAt, Retention, Slice, Snapshot};
 
 /// A held object with its expected content.
 pub enum Held {
@@ -14,8 +14,8 @@ pub enum Held {
     Range(Box<Range>, Content),
     /// A cursor with all entries that it covers.
     Cursor(Box<Cursor>, Content),
-    /// An iterator over the newest versions, with those that it has not returned yet.
-    Versions(Box<Versions>, Content),
+    /// An iterator over entries with their times, with those that it has not returned yet.
+    Recent(Box<RangeAt>, Content),
     /// A snapshot with the thread's entries in each keyspace, and their prefix.
     Snapshot(Snapshot, [Content; 2], String),
 }
@@ -42,23 +42,22 @@ impl Held {
         match self {
             Held::Range(..) => "a move of a held iterator",
             Held::Cursor(..) => "a seek of a held cursor",
-            Held::Versions(..) => "a move of held versions",
+            Held::Recent(..) => "a move of a held iterator with times",
             Held::Snapshot(..) => "a read of a held snapshot",
         }
     }
 
     /// Whether it ends with the first error.
     pub fn is_iterator(&self) -> bool {
-        matches!(self, Held::Range(..) | Held::Versions(..))
+        matches!(self, Held::Range(..) | Held::Recent(..))
     }
 
     /// Uses the object once. A snapshot needs keyspaces; without them nothing is done.
     pub fn advance(&mut self, spaces: Option<&[Keyspace; 2]>, rng: &mut Rng) -> Moved {
         match self {
             Held::Range(range, left) => step(&mut **range, left, rng.chance(1, 3)),
-            Held::Versions(versions, left) => {
-                let mut entries =
-                    versions.map(|found| found.map(|v| (v.key, v.value.expect("a version of now"))));
+            Held::Recent(recent, left) => {
+                let mut entries = recent.map(|found| found.map(|entry| (entry.key, entry.value)));
                 step(&mut entries, left, rng.chance(1, 3))
             }
             Held::Cursor(cursor, content) => seek(cursor, content, rng),
@@ -155,7 +154,7 @@ pub fn hold(space: &Keyspace, prefix: &str, content: Content, rng: &mut Rng) -> 
     let end = format!("{prefix}~");
     Ok(match rng.below(3) {
         0 => Held::Range(Box::new(space.prefix(prefix)), content),
-        1 if has_history(space) => Held::Versions(Box::new(space.recent(prefix..&end)?), content),
+        1 if has_history(space) => Held::Recent(Box::new(space.recent(prefix..&end)?), content),
         _ => Held::Cursor(Box::new(space.cursor_bounded(prefix..&end)), content),
     })
 }

@@ -68,7 +68,7 @@ impl Default for TableOptions {
     }
 }
 
-/// The times of the versions in a table of older versions.
+/// The times of the versions in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableTimes {
     /// That of the first version.
@@ -77,7 +77,7 @@ pub struct TableTimes {
     pub latest: Time,
     /// The end of the version that ended first.
     pub first_end: Time,
-    /// The end of the version that ended last; [`Time::MAX`] if one has no end.
+    /// The end of the version that ended last; [`Time::MAX`] if one has no end, or ends are not known.
     pub last_end: Time,
     /// Whether it may have late versions: such that were written after later ones of their keys, whose stored ends are then not the true
     /// ones.
@@ -85,10 +85,10 @@ pub struct TableTimes {
 }
 
 impl TableTimes {
-    /// Whether the table may have what a query for times from `from` on needs: versions that had not ended by then. What comes after the last
-    /// time of a query is needed, too: it tells when a version of the primary tree ended.
-    pub fn meets(&self, from: Time) -> bool {
-        self.late || self.last_end >= from
+    /// Whether the table may have versions that had not ended by `since`, and are not later than `until`.
+    pub fn meet(&self, since: Option<Time>, until: Option<Time>) -> bool {
+        since.is_none_or(|since| self.late || self.last_end >= since)
+            && until.is_none_or(|until| self.earliest <= until)
     }
 
     /// The times of both.
@@ -129,7 +129,7 @@ pub struct TableMeta {
     pub cleared_seq: Seq,
     /// Entries that are older versions of the key of the entry before.
     pub shadowed: u64,
-    /// The times of the versions, if the table has older versions.
+    /// The times of the versions, if the entries are versions.
     pub times: Option<TableTimes>,
     /// The value segments that entries refer to, ascending.
     pub segments: Vec<SegmentShare>,

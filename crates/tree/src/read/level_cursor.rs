@@ -20,12 +20,15 @@ pub struct KeyRange {
     hash: Option<u64>,
     /// The first time that a query needs.
     since: Option<Time>,
+    /// The last time.
+    until: Option<Time>,
 }
 
 impl KeyRange {
     /// The keys in `[from, to)`; `to` of `None` is the end of all keys.
     pub fn new(from: &[u8], to: Option<&[u8]>) -> KeyRange {
-        KeyRange { from: Slice::copy_from(from), to: to.map(Slice::copy_from), hash: None, since: None }
+        let (from, to) = (Slice::copy_from(from), to.map(Slice::copy_from));
+        KeyRange { from, to, hash: None, since: None, until: None }
     }
 
     /// The same range of keys, all of which have this hash in the filters of tables ([`table::TableOptions::filter_hash`]). Tables whose
@@ -39,10 +42,15 @@ impl KeyRange {
         KeyRange { since: Some(time), ..self }
     }
 
+    /// The same range of keys, for a query that needs no version after this time, neither the end of one before, if that is the next one.
+    /// Tables that begin later are not read.
+    pub fn until(self, time: Option<Time>) -> KeyRange {
+        KeyRange { until: time, ..self }
+    }
+
     pub(crate) fn meets(&self, table: &LiveTable) -> bool {
-        let meets = |time| table.meta.times.is_none_or(|times| times.meets(time));
         table.overlaps_range(&self.from, self.to.as_deref())
-            && self.since.is_none_or(meets)
+            && table.meta.times.is_none_or(|times| times.meet(self.since, self.until))
             // A filter that cannot be read: the read of the table meets the error.
             && self.hash.is_none_or(|hash| table.table.may_contain(hash).unwrap_or(true))
     }
