@@ -157,7 +157,12 @@ impl<C: Cursor> Cursor for PrimaryVersions<C> {
             true => self.cursor.prev()?,
             false => self.cursor.seek_to_last()?,
         }
-        self.arrive(false)
+        self.arrive(false)?;
+        // Other threads may have inserted entries between the one found and this one meanwhile.
+        while self.valid && &self.key[..] >= version_key {
+            self.prev()?;
+        }
+        Ok(())
     }
 
     fn next(&mut self) -> Result<()> {
@@ -208,6 +213,7 @@ mod tests {
     use crate::test_entries::{Entries, version_key};
     use base::EntryKind;
     use proptest::prelude::*;
+    use tree::MergeCursor;
 
     fn entry(key: &[u8], seq: Seq, micros: u64) -> (Vec<u8>, Trailer, Vec<u8>) {
         let mut value = seq.to_string().into_bytes();
@@ -286,6 +292,36 @@ mod tests {
             assert_eq!(cursor.key(), version_key(b"a", time));
             let Entries { seeks, steps, .. } = cursor.cursor;
             assert!(seeks <= 22 && steps <= MAX_STEPS, "{seeks} seeks, {steps} steps");
+        }
+    }
+
+    /// An entry that another thread inserts between the one that a seek finds and the one before it.
+    #[test]
+    fn a_seek_backward_ends_before_its_key_also_beside_inserts() {
+        for others in [vec![entry(b"b", 7, 70)], Vec::new()] {
+            let mut entries = Entries::new([vec![entry(b"a", 4, 40)], others].concat());
+            entries.arrives = Some(entry(b"b", 9, 90));
+            let mut cursor = PrimaryVersions::new(entries);
+            cursor.seek_before(&version_key(b"aa", 30)).unwrap();
+            assert_eq!(cursor.key(), version_key(b"a", 40));
+        }
+    }
+
+    #[test]
+    fn a_merge_that_turns_stays_before_its_entry_also_beside_inserts() {
+        let here = Entries::new(vec![entry(b"a", 4, 40), entry(b"a", 5, 50)]);
+        for others in [vec![entry(b"b", 7, 70)], Vec::new()] {
+            let mut other = Entries::new(others);
+            // With the seek of the turn.
+            other.arrives = Some(entry(b"b", 9, 90));
+            let mut merge = MergeCursor::new(vec![here.clone(), other], 0);
+            merge.seek_to_first().unwrap();
+            merge.next().unwrap();
+            assert_eq!((merge.key(), merge.trailer().seq()), (&b"a"[..], 4));
+            merge.prev().unwrap();
+            assert_eq!((merge.key(), merge.trailer().seq()), (&b"a"[..], 5));
+            merge.prev().unwrap();
+            assert!(!merge.valid());
         }
     }
 

@@ -3,19 +3,28 @@
 use crate::version_key::put_version_key;
 use base::{Cursor, Result, Seq, Time, Trailer};
 
+type Entry = (Vec<u8>, Trailer, Vec<u8>);
+
 /// A cursor over entries in memory, which counts its seeks and steps.
 #[derive(Clone)]
 pub(crate) struct Entries {
-    entries: Vec<(Vec<u8>, Trailer, Vec<u8>)>,
+    entries: Vec<Entry>,
     at: Option<usize>,
+    /// Inserted right after the next seek, as by another thread.
+    pub(crate) arrives: Option<Entry>,
     pub(crate) seeks: usize,
     pub(crate) steps: usize,
 }
 
 impl Entries {
-    pub(crate) fn new(mut entries: Vec<(Vec<u8>, Trailer, Vec<u8>)>) -> Entries {
+    pub(crate) fn new(mut entries: Vec<Entry>) -> Entries {
         entries.sort_by(|a, b| base::compare(&a.0, a.1, &b.0, b.1));
-        Entries { entries, at: None, seeks: 0, steps: 0 }
+        Entries { entries, at: None, arrives: None, seeks: 0, steps: 0 }
+    }
+
+    /// The index of the first entry at or after (`key`, `target`).
+    fn first(&self, key: &[u8], target: Trailer) -> usize {
+        self.entries.partition_point(|e| base::compare(&e.0, e.1, key, target).is_lt())
     }
 
     fn to(&mut self, at: Option<usize>) -> Result<()> {
@@ -33,9 +42,13 @@ impl Cursor for Entries {
     }
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
         self.seeks += 1;
-        let target = Trailer::seek(seq);
-        let before = |e: &(Vec<u8>, Trailer, Vec<u8>)| base::compare(&e.0, e.1, key, target).is_lt();
-        self.to(Some(self.entries.partition_point(before)))
+        self.to(Some(self.first(key, Trailer::seek(seq))))?;
+        if let Some(entry) = self.arrives.take() {
+            let index = self.first(&entry.0, entry.1);
+            self.entries.insert(index, entry);
+            self.at = self.at.map(|at| if at >= index { at + 1 } else { at });
+        }
+        Ok(())
     }
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
         self.to(self.entries.partition_point(|e| &e.0[..] < key).checked_sub(1))

@@ -2,7 +2,10 @@
 //! operations cause hundreds of flushes and compactions.
 
 use crate::data::Sizes;
-use cairn::{Compression, Durability, GuardPolicy, KeyspaceOptions, Options, PlacementPolicy, Preset};
+use cairn::{
+    Compression, Durability, GuardPolicy, KeyspaceOptions, Options, PlacementPolicy, Preset, Retention,
+};
+use std::time::Duration;
 
 /// One configuration.
 #[derive(Clone, Debug)]
@@ -162,6 +165,32 @@ pub fn option_sets() -> Vec<OptionSet> {
         // A scan that waits for a value pays for a compaction that moves the values of its guard into tables.
         set("values-scans", 1, &[hybrid(0.02).seek_cost(1 << 20), hybrid(1.0).seek_cost(1 << 16)], MEDIUM),
         set("values-threads", 2, &[hybrid(0.05)], LARGE),
+        // Older versions in a second tree.
+        set(
+            "history",
+            2,
+            &[
+                tiny.clone().history(Retention::All),
+                balanced.clone().history(Retention::Versions(2)),
+                hybrid(0.2).history(Retention::Age(Duration::from_micros(1000))),
+            ],
+            MEDIUM,
+        ),
+        set(
+            "history-all",
+            2,
+            &[tiny.clone().history(Retention::All), hybrid(0.2).level0_tables(1).history(Retention::All)],
+            SMALL,
+        ),
+        set(
+            "history-inline",
+            0,
+            &[
+                tiny.clone().memtable_bytes(4 << 10).history(Retention::All),
+                hybrid(0.5).level0_tables(1).history(Retention::Versions(3)),
+            ],
+            SMALL,
+        ),
         set(
             "lazy",
             1,
@@ -229,6 +258,11 @@ pub fn tiny_shapes() -> Vec<(&'static str, KeyspaceOptions)> {
             least.clone().levels(1).level0_tables(2).top_level_bits(3).compression(Compression::Lz4),
         ),
         ("values", least.clone().placement(PlacementPolicy::Hybrid).large_up_to(0.5)),
+        ("history", least.clone().history(Retention::All)),
+        (
+            "history-values",
+            least.clone().placement(PlacementPolicy::Hybrid).large_up_to(0.5).history(Retention::Versions(2)),
+        ),
         ("no-filter", least.filter_bits_per_key(0).levels(3).max_tables_per_guard(2)),
     ]
 }

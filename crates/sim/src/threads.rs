@@ -3,15 +3,15 @@
 //! Each writer has accounts in two keyspaces and moves money between them in batches, so their sum is constant. Each
 //! account is stored under two distant keys in one batch, so the two are always equal in one view. After each batch
 //! the writer stores its number under two more keys, one after the other, so the second is never ahead of the first
-//! in one view. Readers check this through snapshots, iterators, cursors, `multi_get` and `get`. The seed determines
-//! the options and the transfers, but not how the threads interleave.
+//! in one view. Readers check this through snapshots, iterators, cursors, `multi_get` and `get`, and where there is history also as of
+//! earlier commits. The seed determines the options and the transfers, but not how the threads interleave.
 
 use crate::finding::{Finding, Outcome, ensure, show};
 use crate::jobs::Job;
 use crate::random::{Draw, Rng, derive};
-use crate::sets::option_sets;
+use crate::sets::{OptionSet, option_sets};
 use cairn::env::{Env, RealEnv, SimEnv};
-use cairn::{Database, Durability, Keyspace, Slice, Snapshot};
+use cairn::{Database, Durability, Keyspace, Retention, Slice, Snapshot};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,7 +50,10 @@ pub fn job(seed: u64, time: Duration) -> Job {
 pub fn run(seed: u64, time: Duration) -> Outcome<u64> {
     let mut rng = Rng::new(seed);
     let sets: Vec<_> = option_sets().into_iter().filter(|s| s.options.background_threads > 0).collect();
-    let set = rng.pick(&sets);
+    // A quarter of the runs look back.
+    let keeps = |set: &&OptionSet| set.keyspaces.iter().all(|k| k.history == Retention::All);
+    let set = sets.iter().filter(keeps).find(|_| rng.chance(1, 4));
+    let set = set.unwrap_or_else(|| rng.pick(&sets));
     let scratch = TempDir::new().map_err(|e| Finding::new(format!("no temporary directory: {e}")))?;
     let (env, path): (Arc<dyn Env>, PathBuf) = match rng.chance(1, 2) {
         true => (RealEnv::new(), scratch.path().join("db")),
@@ -225,6 +228,9 @@ fn snapshot(shared: &Shared, writer: usize, rng: &mut Rng) -> Outcome {
     let snapshot = shared.db.snapshot();
     let high = shared.begun[writer].load(Ordering::SeqCst) as i64;
     let number = look(shared, &snapshot, writer)?;
+    if shared.spaces.iter().all(|space| space.options().history == Retention::All) {
+        look_back(shared, &snapshot, writer, rng)?;
+    }
     ensure!((low..=high).contains(&number), "a snapshot between commits {low} and {high} shows {number}");
     if rng.chance(1, 4) {
         std::thread::sleep(Duration::from_millis(rng.below(5)));
@@ -253,6 +259,26 @@ fn look(shared: &Shared, snapshot: &Snapshot, writer: usize) -> Outcome<i64> {
     let ordered = number >= first && first >= second && second >= number - 1;
     ensure!(ordered, "a snapshot shows commit {number}, then {first}, then {second}");
     Ok(number)
+}
+
+/// As of the time of one of the last commits of a writer, its accounts must sum to the same, and both keyspaces must show that commit.
+fn look_back(shared: &Shared, snapshot: &Snapshot, writer: usize, rng: &mut Rng) -> Outcome {
+    let number = format!("number/{writer}");
+    let mut commits = snapshot.history(&shared.spaces[0], &number, ..)?;
+    let Some(commit) = commits.nth(rng.between(0, 20)).transpose()? else { return Ok(()) };
+    let mut sum = 0;
+    for space in &shared.spaces {
+        let found = snapshot.get_at(space, &number, commit.time)?;
+        let found = found.ok_or_else(|| Finding::new(format!("no {number} as of {:?}", commit.time)))?;
+        let same = (found.time, &found.value, found.until) == (commit.time, &commit.value, commit.until);
+        ensure!(same, "as of {:?} there are {found:?} and {commit:?}", commit.time);
+        let accounts = format!("a/{writer}/")..format!("a/{writer}0");
+        for entry in snapshot.range_at(space, commit.time, accounts)? {
+            sum += parse(Some(&entry?.value))?;
+        }
+    }
+    ensure!(sum == MONEY, "as of {:?} the accounts sum to {sum}", commit.time);
+    Ok(())
 }
 
 /// The two copies of each account must be equal in one iterator, and in one `multi_get`.

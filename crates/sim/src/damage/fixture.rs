@@ -29,6 +29,9 @@ pub(super) type Version = (PathBuf, Vec<u8>);
 /// The contents of keyspaces.
 pub(super) type Contents = BTreeMap<Incarnation, BTreeMap<Vec<u8>, Value>>;
 
+/// Versions by key, the latest first.
+pub(super) type Versions = BTreeMap<Vec<u8>, Vec<Option<Value>>>;
+
 /// How the history ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
@@ -104,6 +107,21 @@ impl Fixture {
     /// The contents of all keyspaces after this many commits.
     pub(super) fn state(&self, commits: usize) -> &Contents {
         &self.states[commits]
+    }
+
+    /// The versions of each key of a keyspace after this many commits, the latest first; `None` for a delete.
+    pub(super) fn versions(&self, commits: usize, keyspace: Incarnation) -> Versions {
+        let mut versions = Versions::new();
+        for commit in self.commits[..commits].iter().rev() {
+            let mut seen = BTreeSet::new();
+            for write in commit.iter().rev().filter(|write| write.keyspace == keyspace) {
+                // Of several writes of one batch to a key the last is the version.
+                if seen.insert(&write.key) {
+                    versions.entry(write.key.clone()).or_default().push(write.value.clone());
+                }
+            }
+        }
+        versions
     }
 }
 

@@ -132,7 +132,7 @@ fn min_log(edit: &mut &[u8]) -> Option<u64> {
                 varint(edit);
             }
             10 => skip_bytes(edit),
-            2 | 4 | 5 | 6 | 8 | 11 => _ = varint(edit),
+            2 | 4 | 5 | 6 | 8 | 11 | 12 | 13 => _ = varint(edit),
             tag => panic!("docs/format/manifest.md has no field {tag}"),
         }
     }

@@ -1,11 +1,12 @@
 //! Opens a damaged database, reads all of it, and judges its answers.
 
-use super::fixture::{Fixture, PATH};
+use super::fixture::{Fixture, PATH, Versions};
 use super::undetectable::{AllowedLoss, allowed_loss};
+use crate::data::Value;
 use crate::finding::{Finding, Outcome, ensure, show, show_option};
 use crate::random::Rng;
 use cairn::env::SimEnv;
-use cairn::{Database, Error, ErrorKind, Keyspace};
+use cairn::{Database, Error, ErrorKind, Keyspace, Retention};
 use std::sync::Arc;
 
 /// One image in this many is also compacted and reopened.
@@ -108,7 +109,15 @@ fn read_all(db: &Database, fixture: &Fixture, expected: &AllowedLoss) -> Outcome
         let truth: Vec<(&[u8], &[u8])> =
             content.into_iter().flatten().map(|(key, value)| (&key[..], &value[..])).collect();
         let keyspace = db.open_keyspace(name)?;
-        read_keyspace(&keyspace, &truth, &mut errors).map_err(|f| f.context(format!("keyspace {name}")))?;
+        let in_keyspace = |f: Finding| f.context(format!("keyspace {name}"));
+        read_keyspace(&keyspace, &truth, &mut errors).map_err(in_keyspace)?;
+        let at_least = match keyspace.options().history {
+            Retention::None => continue,
+            Retention::Versions(count) => count as usize,
+            _ => usize::MAX,
+        };
+        let versions = fixture.versions(expected.commits, *incarnation);
+        read_versions(&keyspace, &versions, at_least, &mut errors).map_err(in_keyspace)?;
     }
     errors.iter().try_for_each(honest)?;
     Ok(errors)
@@ -135,6 +144,43 @@ fn read_keyspace(keyspace: &Keyspace, truth: &[Pair<'_>], errors: &mut Vec<Error
             Err(error) => errors.push(error),
         }
     }
+    Ok(())
+}
+
+/// A walk over all versions must show at least this number of the newest ones of each key, and no others than existed, up to the end or up
+/// to an error. Among those that have expired there may be gaps, at which the version before ends as if it had been deleted.
+fn read_versions(keyspace: &Keyspace, truth: &Versions, at_least: usize, errors: &mut Vec<Error>) -> Outcome {
+    let mut found = Versions::new();
+    let mut failed = false;
+    for version in keyspace.changes::<&[u8]>(.., ..)? {
+        match version {
+            Ok(version) => {
+                let value = version.value.map(|value| value.to_vec().into());
+                found.entry(version.key.to_vec()).or_default().push(value);
+            }
+            Err(error) => {
+                errors.push(error);
+                failed = true;
+            }
+        }
+    }
+    let last = found.keys().next_back().cloned();
+    for (key, versions) in truth {
+        let is_read = !failed || last.as_ref().is_some_and(|last| key < last);
+        let shown = found.remove(key).unwrap_or_default();
+        let (kept, expired) = versions.split_at(versions.len().min(at_least));
+        let (newest, others) = shown.split_at(shown.len().min(kept.len()));
+        let mut expired = expired.iter();
+        let existed = |version: &Option<Value>| version.is_none() || expired.any(|other| other == version);
+        ensure!(
+            kept.starts_with(newest)
+                && (!is_read || newest.len() == kept.len())
+                && others.iter().all(existed),
+            "the versions of {} are {shown:?} instead of {versions:?}",
+            show(key)
+        );
+    }
+    ensure!(found.is_empty(), "there are versions of {:?}", found.keys());
     Ok(())
 }
 

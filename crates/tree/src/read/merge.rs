@@ -276,10 +276,15 @@ impl<C: Cursor> MergeCursor<C> {
                 child.next()?;
             }
             match (backward, child.valid()) {
-                (false, _) => Ok(()),
-                (true, true) => child.prev(),
-                (true, false) => child.seek_to_last(),
+                (false, _) => return Ok(()),
+                (true, true) => child.prev()?,
+                (true, false) => child.seek_to_last()?,
             }
+            // Other threads may have inserted entries between the one found and this one meanwhile.
+            while child.valid() && compare(child.key(), child.trailer(), &here, at) != Ordering::Less {
+                child.prev()?;
+            }
+            Ok(())
         });
         self.scratch = here;
         result
