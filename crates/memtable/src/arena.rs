@@ -5,53 +5,14 @@
 
 #![allow(unsafe_code)]
 
-use crate::spare::SpareMemory;
+use crate::memory::{Memory, SpareMemory};
 use crate::sync::{AtomicU64, OwnLine};
-use std::alloc::{self, Layout};
 use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64 as PlainAtomicU64, Ordering};
 
 /// Size of a unit, in bytes. Offsets count units, and nodes are aligned to units.
 pub(crate) const UNIT: usize = 8;
-
-/// Size of a huge page.
-const HUGE_PAGE: usize = 2 << 20;
-
-/// A reservation of memory, whose bytes need not be initialized.
-pub(crate) struct Memory {
-    base: NonNull<u8>,
-    layout: Layout,
-}
-
-// SAFETY: the memory has one owner, with which it moves; no part of it is bound to a thread.
-unsafe impl Send for Memory {}
-
-impl Memory {
-    /// Reserves memory and writes none of it. `None` if the process can get no more memory or address space.
-    fn new(layout: Layout) -> Option<Memory> {
-        assert!(layout.size() > 0);
-        // SAFETY: the layout's size is not zero.
-        let memory = unsafe { alloc::alloc(layout) };
-        let base = NonNull::new(memory)?;
-        if layout.align() == HUGE_PAGE {
-            advise_huge_pages(base, layout.size());
-        }
-        Some(Memory { base, layout })
-    }
-
-    pub(crate) fn layout(&self) -> Layout {
-        self.layout
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout; `&mut self` proves that no reference to it is left.
-        unsafe { alloc::dealloc(self.base.as_ptr(), self.layout) }
-    }
-}
 
 /// A bump allocator over one reservation; see the module.
 pub(crate) struct Arena {
@@ -75,13 +36,11 @@ impl Arena {
     /// Reserves `size` bytes, or takes a spare reservation of this size, and writes none of them. `None` if the process can get no more memory
     /// or address space.
     pub(crate) fn new(size: usize, spare: &Arc<SpareMemory>) -> Option<Arena> {
-        let huge = size >= 2 * HUGE_PAGE && !cfg!(miri);
-        let align = if huge { HUGE_PAGE } else { 64 };
-        let layout = Layout::from_size_align(size.next_multiple_of(UNIT), align).expect("size of an arena");
-        assert!(layout.size() / UNIT <= u32::MAX as usize);
-        let (memory, touched) = match spare.take(layout) {
+        let size = size.next_multiple_of(UNIT);
+        assert!(size / UNIT <= u32::MAX as usize);
+        let (memory, touched) = match spare.take(size) {
             Some(taken) => taken,
-            None => (Memory::new(layout)?, 0),
+            None => (Memory::new(size)?, 0),
         };
         Some(Arena {
             memory: ManuallyDrop::new(memory),
@@ -89,7 +48,7 @@ impl Arena {
             touched,
             spare: spare.clone(),
             #[cfg(loom)]
-            words: (0..layout.size() / UNIT).map(|_| AtomicU64::new(0)).collect(),
+            words: (0..size / UNIT).map(|_| AtomicU64::new(0)).collect(),
         })
     }
 
@@ -108,7 +67,7 @@ impl Arena {
     /// Number of bytes.
     #[inline]
     fn size(&self) -> u64 {
-        self.memory.layout.size() as u64
+        self.memory.size() as u64
     }
 
     /// Number of bytes allocated.
@@ -123,7 +82,7 @@ impl Arena {
     #[inline]
     pub(crate) unsafe fn at(&self, unit: u32) -> *mut u8 {
         // SAFETY: allocated offsets lie inside the reservation.
-        unsafe { self.memory.base.as_ptr().add(unit as usize * UNIT) }
+        unsafe { self.memory.base().as_ptr().add(unit as usize * UNIT) }
     }
 
     /// Units as atomic integers.
@@ -174,21 +133,6 @@ impl Drop for Arena {
     }
 }
 
-/// Requests huge pages, except for the first 2 MiB: random inserts then have far fewer TLB misses and page faults.
-/// The first 2 MiB keep small pages, so that a small memtable uses little memory. Best effort.
-#[cfg(all(target_os = "linux", not(miri), not(loom)))]
-fn advise_huge_pages(base: NonNull<u8>, size: usize) {
-    let len = (size - HUGE_PAGE) / HUGE_PAGE * HUGE_PAGE;
-    // SAFETY: the range lies inside the allocation of the arena, and this advice changes no contents.
-    unsafe {
-        let start = base.as_ptr().add(HUGE_PAGE).cast();
-        let _ = rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxHugepage);
-    }
-}
-
-#[cfg(not(all(target_os = "linux", not(miri), not(loom))))]
-fn advise_huge_pages(_: NonNull<u8>, _: usize) {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,7 +152,7 @@ mod tests {
             arena.allocate(used);
             arena
         };
-        let base = |arena: &Arena| arena.memory.base;
+        let base = |arena: &Arena| arena.memory.base();
         let first = arena(128, 64);
         let at = base(&first);
         drop(first);

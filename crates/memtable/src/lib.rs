@@ -9,9 +9,10 @@
 //! memtable is full, and the caller switches to a new one *before* anything is written. If it succeeds, the inserts
 //! cannot fail. The caller decides by sequence number which entries a reader sees.
 //!
-//! The modules: `arena` (memory), `spare` (memory that is used again), `node` (layout of entries and nodes), `key_order` (comparisons, and the tags that
-//! avoid them), `list` (search), `insert` (leaves and splits), `stripe` (per-thread counters), `range_tombstones`
-//! (stored beside the list). Only the first two contain unsafe code.
+//! The modules: `memory` (reservations, some used again), `arena` (parts of one), `node` (layout of entries and
+//! nodes), `key_order` (comparisons, and the tags that avoid them), `list` (search), `insert` (leaves and splits),
+//! `stripe` (per-thread counters), `range_tombstones` (stored beside the list). Only the first three contain unsafe
+//! code.
 //!
 //! This crate starts no threads, reads no clock, accesses no files, and does not decide when to flush.
 
@@ -22,14 +23,14 @@ mod key_order;
 mod list;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod memory;
 mod node;
 mod range_tombstones;
-mod spare;
 mod stripe;
 mod sync;
 
 pub use cursor::MemtableCursor;
-pub use spare::SpareMemory;
+pub use memory::SpareMemory;
 
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::{Cursor, Error, ErrorKind, RangeSet, RangeTombstone, Result, Seq, Trailer};

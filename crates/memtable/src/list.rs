@@ -19,8 +19,8 @@
 //! the nodes fit in the cache, a search waits for one leaf, and an insert takes a third of the time.
 
 use crate::key_order::{Target, compare_from, prefix, shared_bytes, tag};
+use crate::memory::SpareMemory;
 use crate::node::{EntryId, Keyed, Link, MAX_HEIGHT, NodeId, Nodes, SLOTS, Slot, node_size_max};
-use crate::spare::SpareMemory;
 use crate::sync::{AtomicU32, Ordering as MemoryOrdering, fence};
 use base::Trailer;
 use std::cmp::Ordering;

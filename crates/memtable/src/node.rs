@@ -21,7 +21,7 @@
 
 use crate::arena::{Arena, UNIT};
 use crate::key_order::{TAG_END, Target};
-use crate::spare::SpareMemory;
+use crate::memory::SpareMemory;
 use crate::sync::{AtomicU64, Ordering};
 use base::Trailer;
 use std::num::NonZeroU32;

@@ -78,6 +78,7 @@ const BANS: &[Ban] = &[
         within: "",
         // Engines for comparison are called through their C interfaces.
         except: &[
+            "crates/memtable/src/memory.rs",
             "crates/memtable/src/arena.rs",
             "crates/memtable/src/node.rs",
             "crates/env/src/mapped.rs",

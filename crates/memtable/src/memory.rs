@@ -1,18 +1,80 @@
-//! Memory of freed memtables, for the next ones.
+//! Memory of memtables: [`Memory`], a reservation, and [`SpareMemory`], those of freed memtables, for the next ones.
 //!
 //! The first write to a page of new memory waits while the kernel finds and zeroes the page: 0.1 ms and more for a huge page, and 6 ms in
 //! some virtual machines. The memory of a memtable that was flushed has its pages already. Which bytes are in them does not matter: no
 //! byte of an arena is read before it is written.
 
-use crate::arena::Memory;
+#![allow(unsafe_code)]
+
 use parking_lot::Mutex;
-use std::alloc::Layout;
+use std::alloc::{self, Layout};
+use std::ptr::NonNull;
+
+/// Size of a huge page.
+const HUGE_PAGE: usize = 2 << 20;
 
 /// Maximum number of pieces of memory. The smallest ones are freed first.
 const MAX_PIECES: usize = 4;
 
 /// A piece is freed after so many calls of [`SpareMemory::age`] without use.
 const MAX_AGE: u32 = 60;
+
+/// A reservation of memory, whose bytes need not be initialized.
+pub(crate) struct Memory {
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the memory has one owner, with which it moves; no part of it is bound to a thread.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Reserves `size` bytes, aligned to 64 at least, and writes none of them. `None` if the process can get no more memory or address space.
+    pub(crate) fn new(size: usize) -> Option<Memory> {
+        assert!(size > 0);
+        let align = if size >= 2 * HUGE_PAGE && !cfg!(miri) { HUGE_PAGE } else { 64 };
+        let layout = Layout::from_size_align(size, align).expect("size of an arena");
+        // SAFETY: the layout's size is not zero.
+        let memory = unsafe { alloc::alloc(layout) };
+        let base = NonNull::new(memory)?;
+        if layout.align() == HUGE_PAGE {
+            advise_huge_pages(base, layout.size());
+        }
+        Some(Memory { base, layout })
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// The address of the first byte.
+    #[inline]
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout; `&mut self` proves that no reference to it is left.
+        unsafe { alloc::dealloc(self.base.as_ptr(), self.layout) }
+    }
+}
+
+/// Requests huge pages, except for the first 2 MiB: random inserts then have far fewer TLB misses and page faults.
+/// The first 2 MiB keep small pages, so that a small memtable uses little memory. Best effort.
+#[cfg(all(target_os = "linux", not(miri), not(loom)))]
+fn advise_huge_pages(base: NonNull<u8>, size: usize) {
+    let len = (size - HUGE_PAGE) / HUGE_PAGE * HUGE_PAGE;
+    // SAFETY: the range lies inside the allocation of the arena, and this advice changes no contents.
+    unsafe {
+        let start = base.as_ptr().add(HUGE_PAGE).cast();
+        let _ = rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxHugepage);
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(miri), not(loom))))]
+fn advise_huge_pages(_: NonNull<u8>, _: usize) {}
 
 /// The memory of a few freed memtables: see [`Memtable::try_new_in`](crate::Memtable::try_new_in).
 #[derive(Default)]
@@ -56,10 +118,10 @@ impl SpareMemory {
         drop(pieces);
     }
 
-    /// Takes a piece with this layout, the one with the most pages, and the number of bytes that have them.
-    pub(crate) fn take(&self, layout: Layout) -> Option<(Memory, u64)> {
+    /// Takes a piece of this size, the one with the most pages, and the number of bytes that have them.
+    pub(crate) fn take(&self, size: usize) -> Option<(Memory, u64)> {
         let mut pieces = self.pieces.lock();
-        let fits = pieces.iter().enumerate().filter(|(_, piece)| piece.memory.layout() == layout);
+        let fits = pieces.iter().enumerate().filter(|(_, piece)| piece.memory.size() == size);
         let (index, _) = fits.max_by_key(|(_, piece)| piece.touched)?;
         let piece = pieces.swap_remove(index);
         Some((piece.memory, piece.touched))
