@@ -5,7 +5,7 @@
 
 use crate::engine::RequestedSettings;
 use crate::generate::{Shape, Sizes};
-use crate::workload::Workload;
+use crate::workload::{Rates, Workload};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -58,8 +58,8 @@ pub struct Step {
     pub num: u64,
     /// Entries that a seek reads after the first.
     pub seek_nexts: u64,
-    /// Rates of a history, per second: puts and queries.
-    pub rates: Option<(f64, f64)>,
+    /// The schedule of a history.
+    pub rates: Option<Rates>,
     /// Whether it runs until the time limit of its group, however many operations that takes.
     pub timed: bool,
     /// Whether the content of the database is read and hashed afterwards, if it is the same for all engines.
@@ -116,8 +116,7 @@ impl Group {
 
     /// Maximum number of bytes of keys and values stored, without overwritten ones.
     pub fn data_bytes_max(&self) -> u64 {
-        let history =
-            |step: &Step| step.rates.map_or(0, |(puts, queries)| (step.ops as f64 / queries * puts) as u64);
+        let history = |step: &Step| step.rates.map_or(0, |rates| rates.puts_beside(step.ops));
         let keys = |step: &Step| match step.workload {
             Workload::YcsbD | Workload::YcsbE => self.num + step.ops / 10,
             _ => step.first.max(step.num) + step.ops * u64::from(step.first > 0),
@@ -193,7 +192,7 @@ struct Size {
     parallax_bytes: u64,
     parallax_ops: u64,
     history_seconds: f64,
-    history_rates: (f64, f64),
+    history_rates: Rates,
     history_keys: u64,
     aging: u64,
     ten_each: u64,
@@ -220,7 +219,7 @@ impl Scale {
                 parallax_bytes: 12 << 20,
                 parallax_ops: 60_000,
                 history_seconds: 2.5,
-                history_rates: (5_000.0, 200.0),
+                history_rates: Rates::new(5_000.0, 200.0),
                 history_keys: 5_000,
                 aging: 100_000,
                 ten_each: 20_000,
@@ -245,7 +244,7 @@ impl Scale {
                 parallax_bytes: 3 << 30,
                 parallax_ops: 1_000_000,
                 history_seconds: 120.0,
-                history_rates: (10_000.0, 200.0),
+                history_rates: Rates::new(10_000.0, 200.0),
                 history_keys: 100_000,
                 aging: 5_000_000,
                 ten_each: 20_000,
@@ -269,6 +268,8 @@ const PARALLAX: [(&str, &str, &str); 6] = [
 const GROWTH: [(&str, u64); 6] = [("eighth", 1), ("quarter", 2), ("half", 4), ("1", 8), ("2", 16), ("4", 32)];
 /// Operations of a workload that runs until its time limit: more than any engine does.
 const TIMED_OPS: u64 = 1 << 40;
+/// Puts a second of a history: more than any engine does.
+const FULL_SPEED: f64 = 1e6;
 /// Length of YCSB's keys, in bytes.
 const YCSB_KEY: usize = 24;
 
@@ -435,26 +436,21 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
             )
         });
     }
-    for workload in [Workload::HistoryZipf, Workload::HistoryUniform] {
-        let (puts, queries) = size.history_rates;
-        let about = format!(
-            "Mneme, chapter 6: {puts} puts a second and {queries} queries a second, each for the versions of a key in a third of \
-             the time so far. Where an engine keeps no versions, the key in it is key and time. Latencies count from \
-             the moment at which the operation was due."
-        );
-        groups.push(Group {
-            steps: vec![Step {
-                rates: Some((puts, queries)),
-                ..Step::new(workload, size.history_keys, (queries * size.history_seconds) as u64).summed_up()
-            }],
-            ..decimal(
-                (size.history_keys, 1000),
-                workload.name(),
-                &format!("History of versions, {workload}"),
-                &about,
+    groups.extend(histories(&size).map(|history| Group {
+        key_size: history.key_size,
+        on_request: history.on_request,
+        seconds_max: adjust.seconds_max.or(history.seconds_max).or(Some(size.seconds_max)),
+        steps: vec![Step {
+            rates: Some(history.rates),
+            ..Step::new(
+                history.workload,
+                size.history_keys,
+                ((history.rates.queries * history.seconds) as u64).max(1),
             )
-        });
-    }
+            .summed_up()
+        }],
+        ..decimal((size.history_keys, 1000), history.name, history.title, &history.about)
+    }));
     let keys = size.history_keys * 2;
     groups.push(Group {
         steps: newest(keys, size.reads.min(keys), size.seeks.min(keys / 10)),
@@ -507,6 +503,75 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
         )
     });
     groups
+}
+
+/// A group of the Mneme thesis, chapter 6.
+struct History {
+    name: &'static str,
+    title: &'static str,
+    about: String,
+    workload: Workload,
+    rates: Rates,
+    key_size: usize,
+    seconds: f64,
+    seconds_max: Option<f64>,
+    on_request: bool,
+}
+
+fn histories(size: &Size) -> [History; 8] {
+    let history = |name, title, workload| History {
+        name,
+        title,
+        about: String::new(),
+        workload,
+        rates: size.history_rates,
+        key_size: 16,
+        seconds: size.history_seconds,
+        seconds_max: None,
+        on_request: false,
+    };
+    let uniform = |name, title| history(name, title, Workload::HistoryUniform);
+    let new =
+        |new_percent, history: History| History { rates: Rates { new_percent, ..history.rates }, ..history };
+    // The scale of the thesis: 2.5 million puts, 20 queries a second (section 6.2).
+    let thesis = |history: History| History {
+        rates: Rates::new(2_500.0, 20.0),
+        seconds: 1000.0 * size.history_seconds / Scale::Full.size().history_seconds,
+        seconds_max: Some(1200.0),
+        on_request: true,
+        ..history
+    };
+    let puts = size.history_rates.puts * size.history_seconds;
+    let histories = [
+        history("history-zipf", "History of versions, zipfian", Workload::HistoryZipf),
+        uniform("history-uniform", "History of versions, uniform, half of the puts of new keys"),
+        new(20, uniform("history-new-20", "History of versions, uniform, a fifth of the puts of new keys")),
+        new(
+            80,
+            uniform("history-new-80", "History of versions, uniform, four fifths of the puts of new keys"),
+        ),
+        History {
+            key_size: 100,
+            ..uniform("history-long-keys", "History of versions, uniform, keys of 100 bytes")
+        },
+        History {
+            rates: Rates::new(FULL_SPEED, 200.0),
+            seconds: puts / FULL_SPEED,
+            ..uniform("history-full-speed", "History of versions, uniform, as fast as the engine puts them")
+        },
+        thesis(history("thesis-zipf", "The history of the thesis, zipfian", Workload::HistoryZipf)),
+        thesis(uniform("thesis-uniform", "The history of the thesis, uniform")),
+    ];
+    histories.map(|history| {
+        let Rates { puts, queries, .. } = history.rates;
+        let about = format!(
+            "Mneme, chapter 6: {puts} puts a second and {queries} queries a second, each for the versions of a key in a third of \
+             the time so far. Where an engine keeps no versions, the key in it is key and time. Latencies count from \
+             the moment at which the operation was due.{}",
+            if history.on_request { " Runs only when it is named." } else { "" }
+        );
+        History { about, ..history }
+    })
 }
 
 /// Reads when each key has one version, then when it has ten.

@@ -110,8 +110,31 @@ pub enum Work {
 pub enum HistoryKeys {
     /// By a Zipf distribution with this exponent.
     Zipf(f64),
-    /// Half of the puts create a key, the others use any existing key (section 6.4.2).
+    /// Some of the puts create a key ([`Rates::new_percent`]), the others use any existing key (sections 6.4.2 and 6.5).
     Uniform,
+}
+
+/// The schedule of a history.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rates {
+    /// Puts per second.
+    pub puts: f64,
+    /// Queries per second.
+    pub queries: f64,
+    /// Percentage of the puts that create a key, with a uniform choice.
+    pub new_percent: u64,
+}
+
+impl Rates {
+    /// Half of the puts create a key.
+    pub fn new(puts: f64, queries: f64) -> Rates {
+        Rates { puts, queries, new_percent: 50 }
+    }
+
+    /// The number of puts beside this number of queries.
+    pub fn puts_beside(&self, queries: u64) -> u64 {
+        (queries as f64 / self.queries * self.puts) as u64
+    }
 }
 
 macro_rules! workloads {

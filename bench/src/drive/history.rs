@@ -11,7 +11,7 @@ use super::job::Job;
 use super::timer::{Common, Share, Timer};
 use crate::engine::Result;
 use crate::generate::{Key, Shuffle, Stream, Zipf, below, random, seed_of};
-use crate::workload::{HistoryKeys, Kind};
+use crate::workload::{HistoryKeys, Kind, Rates};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -71,15 +71,15 @@ fn keys_of(job: &Job<'_>) -> Key {
     Key::new(job.shape, job.key_size, room)
 }
 
-fn rates(job: &Job<'_>) -> (f64, f64) {
+fn rates(job: &Job<'_>) -> Rates {
     job.rates.expect("a history has rates")
 }
 
 /// The thread that puts versions. It completes all puts, even after the last query, so that all engines have the
 /// same content.
 pub(crate) fn put_at_rate(job: &Job<'_>, common: &Common, keys: HistoryKeys) -> Result<Share> {
-    let (rate, queries) = rates(job);
-    let puts = (job.ops as f64 / queries * rate) as u64;
+    let rates = rates(job);
+    let (rate, puts) = (rates.puts, rates.puts_beside(job.ops));
     let chooser = Chooser::new(job, keys, "puts");
     let (phase, news) = (seed_of(job.seed, "values", 0), seed_of(job.seed, "new", 0));
     let mut key = keys_of(job);
@@ -91,7 +91,8 @@ pub(crate) fn put_at_rate(job: &Job<'_>, common: &Common, keys: HistoryKeys) -> 
         }
         let due = due(timer.started, op, rate);
         wait_until(due);
-        let is_new = chooser.zipf.is_none() && (known == 0 || random(news, op) & 1 == 0);
+        let is_new =
+            chooser.zipf.is_none() && (known == 0 || below(random(news, op), 100) < rates.new_percent);
         let number = if is_new { known } else { chooser.number(op, known) };
         known += u64::from(is_new);
         let (key, value) = (key.of(number), job.values.of(phase, op));
@@ -105,7 +106,7 @@ pub(crate) fn put_at_rate(job: &Job<'_>, common: &Common, keys: HistoryKeys) -> 
 
 /// The thread that queries versions.
 pub(crate) fn query_at_rate(job: &Job<'_>, common: &Common, keys: HistoryKeys) -> Result<Share> {
-    let (puts, rate) = rates(job);
+    let Rates { puts, queries: rate, new_percent } = rates(job);
     let chooser = Chooser::new(job, keys, "queries");
     let times = seed_of(job.seed, "times", 0);
     let mut key = keys_of(job);
@@ -117,8 +118,8 @@ pub(crate) fn query_at_rate(job: &Job<'_>, common: &Common, keys: HistoryKeys) -
         let due = due(timer.started, op, rate);
         wait_until(due);
         let elapsed = time_of(op, rate);
-        // With a uniform choice, half of the puts so far created a key.
-        let known = (elapsed as f64 / 1e6 * puts / 2.0) as u64;
+        // With a uniform choice, so many of the puts so far created a key.
+        let known = (elapsed as f64 / 1e6 * puts * new_percent as f64 / 100.0) as u64;
         let number = chooser.number(op, known);
         let from = below(random(times, op), elapsed - elapsed / 3 + 1);
         let called = Instant::now();

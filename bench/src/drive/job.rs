@@ -2,7 +2,7 @@
 
 use crate::engine::{Engine, Error, Result};
 use crate::generate::{Shape, Shuffle, Values, is_value};
-use crate::workload::Workload;
+use crate::workload::{Rates, Workload};
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -42,8 +42,8 @@ pub struct Job<'a> {
     pub threads: usize,
     /// Threads that write beside them, in `readwhilewriting`.
     pub writers: usize,
-    /// Rates of a history, per second: puts and queries.
-    pub rates: Option<(f64, f64)>,
+    /// The schedule of a history.
+    pub rates: Option<Rates>,
     /// Whether each write is synced.
     pub sync: bool,
     /// Time limit; the run is cut short after it.

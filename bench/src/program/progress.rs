@@ -246,7 +246,7 @@ fn typical_seconds(group: &Group, step: &Step) -> f64 {
             kinds.iter().map(|(kind, share)| us(*kind) * *share as f64).sum::<f64>() / 100e6 * step.ops as f64
         }
         (Work::Walk { .. }, _) => step.ops as f64 * 1e-6,
-        (Work::History { .. }, Some((_, queries))) => step.ops as f64 / queries,
+        (Work::History { .. }, Some(rates)) => step.ops as f64 / rates.queries,
         (Work::History { .. }, None) => 1.0,
     };
     seconds.min(group.seconds_max.unwrap_or(f64::MAX)) + 0.1

@@ -9,7 +9,7 @@ use super::args::Args;
 use crate::failure::{Failure, Result};
 use ::bench::generate::Shape;
 use ::bench::suite::{Group, Step};
-use ::bench::workload::Workload;
+use ::bench::workload::{Rates, Workload};
 use cairn::limits;
 use std::ops::Range;
 
@@ -182,11 +182,11 @@ fn steps(args: &Args) -> Vec<(Step, u64)> {
 /// A history has `--num` puts and the queries that are due meanwhile; or the given number of queries and the puts due
 /// meanwhile.
 fn history(args: &Args, common: Step) -> (Step, u64) {
-    let (puts, queries) = (f64::from(args.puts_per_second), f64::from(args.queries_per_second));
-    let ops = args.reads.unwrap_or((args.num as f64 / puts * queries) as u64).max(1);
+    let rates = Rates::new(args.puts_per_second.into(), args.queries_per_second.into());
+    let ops = args.reads.unwrap_or((args.num as f64 / rates.puts * rates.queries) as u64).max(1);
     // Each put may create a new key.
-    let keys = (ops as f64 / queries * puts) as u64;
-    (Step { ops, rates: Some((puts, queries)), ..common }, keys.max(args.num))
+    let keys = rates.puts_beside(ops);
+    (Step { ops, rates: Some(rates), ..common }, keys.max(args.num))
 }
 
 /// The workloads, for keys of this kind.
@@ -297,8 +297,8 @@ mod tests {
             let (step, keys) = steps(&args(line)).remove(0);
             (step.ops, step.rates, keys)
         };
-        assert_eq!(of("history-zipf --num 50000"), (1000, Some((10_000.0, 200.0)), 50_000));
+        assert_eq!(of("history-zipf --num 50000"), (1000, Some(Rates::new(10_000.0, 200.0)), 50_000));
         let line = "history-zipf --num 500 --reads 60 --puts-per-second 1000 --queries-per-second 50";
-        assert_eq!(of(line), (60, Some((1000.0, 50.0)), 1200));
+        assert_eq!(of(line), (60, Some(Rates::new(1000.0, 50.0)), 1200));
     }
 }
