@@ -273,9 +273,9 @@ impl<'a> Session<'a> {
             busy_others,
             found: tally.found,
             verified: tally.verified,
-            writer: outcome.writer.as_ref().map(|(tally, latency)| Writer {
+            writer: outcome.writer.as_ref().map(|(tally, latency, time)| Writer {
                 ops: tally.ops,
-                ops_per_s: rate(tally.ops, seconds),
+                ops_per_s: rate(tally.ops, time.as_secs_f64()),
                 lat_us: Latency::of(latency),
             }),
             stall_seconds: after

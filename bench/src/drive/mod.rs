@@ -47,8 +47,8 @@ pub struct Outcome {
     pub by_kind: Vec<(Kind, Histogram<u64>)>,
     /// Counts of the operations.
     pub tally: Tally,
-    /// Counts and latencies of the threads that write beside the readers.
-    pub writer: Option<(Tally, Histogram<u64>)>,
+    /// Counts and latencies of the threads that write beside the readers, and the time that they took.
+    pub writer: Option<(Tally, Histogram<u64>, Duration)>,
     /// Whether the time limit ended the run.
     pub cut_short: bool,
     /// Samples over time.
@@ -99,7 +99,7 @@ pub fn run(job: &Job<'_>, progress: &mut (dyn FnMut(u64) + Send)) -> Result<Outc
         of_calls: sum.of_calls,
         by_kind: if several { by_kind.collect() } else { Vec::new() },
         tally: sum.tally,
-        writer: writer.map(|writer| (writer.tally, writer.latency)),
+        writer: writer.map(|writer| (writer.tally, writer.latency, writer.ended - writer.started)),
         cut_short: common.was_cut_short(),
         course,
     })
