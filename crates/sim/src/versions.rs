@@ -41,7 +41,7 @@ pub fn execute(n: u64) -> Outcome<u64> {
         3 => {
             let age = Duration::from_millis(20);
             let retention = [Retention::Age(age), Retention::Versions(3), Retention::VersionsOrAge(2, age)];
-            retain(n, retention[(seed % 3) as usize], [0, 0, 2][(seed / 3 % 3) as usize], shape)?
+            retain(n, retention[(seed / 6 % 3) as usize], [0, 0, 2][(seed / 18 % 3) as usize], shape)?
         }
         _ => salvage(n, shape, !shape.is_multiple_of(3) && shape < 3)?,
     };
@@ -52,6 +52,8 @@ pub fn execute(n: u64) -> Outcome<u64> {
 #[derive(Clone, Default)]
 struct Model {
     versions: BTreeMap<Vec<u8>, BTreeMap<Time, Written>>,
+    /// What a later write to the same key at the same time replaced.
+    replaced: Vec<(Vec<u8>, Time, Written)>,
     last: Time,
 }
 
@@ -70,7 +72,8 @@ fn slice(bytes: &[u8]) -> Slice {
 impl Model {
     fn write(&mut self, key: &[u8], time: Time, value: Option<Vec<u8>>) {
         let written = value.map_or(Written::Deleted, Written::Value);
-        self.versions.entry(key.to_vec()).or_default().insert(time, written);
+        let replaced = self.versions.entry(key.to_vec()).or_default().insert(time, written);
+        self.replaced.extend(replaced.map(|replaced| (key.to_vec(), time, replaced)));
         self.last = self.last.max(time);
     }
 
@@ -403,10 +406,20 @@ fn batch(open: &Open, model: &Model, rng: &mut Rng, n: u64) -> (cairn::Batch, Ve
 }
 
 /// The model after a batch. Writes without a time get that of the clock, or one after all others, those of the batch included.
-fn after(model: &Model, (writes, range): (Vec<Write>, Option<Deleted>), clock: Time) -> Model {
-    let mut model = model.clone();
+fn after(model: &Model, written: (Vec<Write>, Option<Deleted>), clock: Time) -> Model {
+    let time = time_of_batch(model, &written.0, clock);
+    after_at(model, written, time)
+}
+
+/// The time of the writes of a batch that have none of their own.
+fn time_of_batch(model: &Model, writes: &[Write], clock: Time) -> Time {
     let latest = writes.iter().filter_map(|write| write.1).max().unwrap_or_default().max(model.last);
-    let time = clock.max(Time::from_micros(latest.micros() + 1));
+    clock.max(Time::from_micros(latest.micros() + 1))
+}
+
+/// The model after a batch with this time.
+fn after_at(model: &Model, (writes, range): (Vec<Write>, Option<Deleted>), time: Time) -> Model {
+    let mut model = model.clone();
     if let Some((from, to)) = range {
         model.delete_range(&from, &to, time);
     }
@@ -500,7 +513,7 @@ fn run(seed: u64, shape: u64, threads: usize) -> Result<u64> {
     db.close()?;
     let report = cairn::check_in(env, "/db", &mut |_| ())?;
     assert!(report.problems.is_empty(), "{:?}", report.problems);
-    Ok(4 * ROUNDS)
+    Ok(3 * ROUNDS)
 }
 
 /// Returns whether the power cut came before the end.
@@ -552,8 +565,8 @@ fn power_cut(seed: u64, shape: u64, at: u64) -> Result<bool> {
     Ok(!ended)
 }
 
-/// The versions that a retention keeps for certain at `now`, as (key, time).
-fn kept(model: &Model, retention: Retention, now: Time) -> Vec<(Slice, Time)> {
+/// The versions that a retention keeps for certain at `now`.
+fn kept(model: &Model, retention: Retention, now: Time) -> Vec<Version> {
     let mut kept = Vec::new();
     for key in model.versions.keys() {
         for (i, version) in model.of_key(key, Time::MIN, Time::MAX).into_iter().enumerate() {
@@ -571,62 +584,146 @@ fn kept(model: &Model, retention: Retention, now: Time) -> Vec<(Slice, Time)> {
                 Retention::VersionsOrAge(n, age) => (i as u64) < n || by_age(age),
             };
             if is_kept {
-                kept.push((version.key, version.time));
+                kept.push(version);
             }
         }
     }
     kept
 }
 
-/// What is found has been written, and what retention keeps is found.
-fn keeps(reads: &Reads<'_>, model: &Model, retention: Retention, now: Time) -> Result<usize> {
-    let found: Vec<Version> = reads.changes((b"", None), Time::MIN, Time::MAX)?.collect::<Result<_>>()?;
+/// What is found has been written, and what retention keeps is found, with its end. What has expired may be found, also if it was replaced by
+/// a write at the same time.
+fn keeps(found: &[Version], model: &Model, retention: Retention, now: Time) {
     let all = model.changes((b"", None), Time::MIN, Time::MAX);
-    for version in &found {
+    let kept = kept(model, retention, now);
+    for (i, version) in found.iter().enumerate() {
         let written = all.iter().find(|w| (&w.key, w.time) == (&version.key, version.time));
-        // Of what has expired the ends may be seen, or what compactions took for them.
-        let is_end = version.value.is_none();
-        assert!(written.is_some_and(|w| w.value == version.value) || is_end, "{version:?} was not written");
+        let is_kept = kept.iter().any(|w| (&w.key, w.time) == (&version.key, version.time));
+        let was_replaced = !is_kept
+            && model.replaced.iter().any(|(key, time, written)| {
+                let value = match written {
+                    Written::Value(value) => Some(&value[..]),
+                    Written::Deleted | Written::DeletedByRange => None,
+                };
+                (&key[..], *time, value) == (&version.key[..], version.time, version.value.as_deref())
+            });
+        // Where what followed has expired, a version ends as if it had been deleted then. There is a later version.
+        let ended = found.get(i + 1).is_some_and(|v| v.key == version.key && v.until == Some(version.time));
+        let is_end = version.value.is_none() && version.until.is_some() && ended;
+        let was_written = written.is_some_and(|w| w.value == version.value);
+        assert!(was_written || was_replaced || is_end, "{version:?} was not written");
     }
-    let mut found_keys = found.iter().map(|version| (&version.key, version.time));
-    for (key, time) in kept(model, retention, now) {
+    let mut rest = found.iter();
+    for version in kept {
         assert!(
-            found_keys.any(|found| found == (&key, time)),
-            "{retention}: {key:?} at {time:?} is lost at {now:?}"
+            rest.any(|found| *found == version),
+            "{retention}: {version:?} is lost at {now:?}: {:?}",
+            found.iter().filter(|found| found.key == version.key).collect::<Vec<_>>()
         );
+    }
+}
+
+/// The same, of all versions, and of the newest ones, which no retention removes. Returns the number of versions.
+fn reads_keep(reads: &Reads<'_>, model: &Model, retention: Retention, now: Time) -> Result<usize> {
+    let whole = (&b""[..], None);
+    let found: Vec<Version> = reads.changes(whole, Time::MIN, Time::MAX)?.collect::<Result<_>>()?;
+    keeps(&found, model, retention, now);
+    let back: Vec<Version> = reads.changes(whole, Time::MIN, Time::MAX)?.rev().collect::<Result<_>>()?;
+    keeps(&reversed(back), model, retention, now);
+    same("newest", reads.range_at(Time::MAX, whole)?, &model.range_at(whole, Time::MAX))?;
+    for key in (0..KEYS).map(key) {
+        assert!(reads.get(&key)? == model.at(&key, Time::MAX).and_then(|version| version.value));
     }
     Ok(found.len())
 }
 
-/// Retention beside snapshots and reopening. Returns the number of comparisons.
+/// A clock that a test moves in both directions.
+#[derive(Clone, Copy)]
+struct Clock {
+    now: Time,
+    latest: Time,
+}
+
+impl Clock {
+    fn set(&mut self, env: &SimEnv, now: Time) {
+        (self.now, self.latest) = (now, self.latest.max(now));
+        env.set_wall_clock(now);
+    }
+}
+
+/// Writes a batch to a keyspace with this retention, and adds it to the model.
+fn write_retained(
+    open: &Open,
+    model: &mut Model,
+    retention: Retention,
+    rng: &mut Rng,
+    clock: Clock,
+) -> Result<()> {
+    let age = retention.age().unwrap_or(Duration::MAX);
+    let (from, to) = (clock.now.saturating_sub(age), clock.latest.saturating_sub(age));
+    let (mut batch, mut writes, range) = loop {
+        let drawn = batch(open, model, rng, 0);
+        // Whether something expired while the clock was ahead decides about times in between.
+        if drawn.1.iter().filter_map(|write| write.1).all(|time| time < from || time >= to) {
+            break drawn;
+        }
+    };
+    let skips = rng.below(2) == 0;
+    if skips {
+        batch.skip_expired();
+    }
+    let expires = |write: &Write| write.1.is_some_and(|time| time < from);
+    let is_refused = !skips && writes.iter().any(expires);
+    match open.db.write(batch, Durability::Os) {
+        Err(error) if is_refused && error.kind() == ErrorKind::Expired => return Ok(()),
+        result => result?,
+    }
+    assert!(!is_refused, "a write from before {from:?} was taken");
+    let mut time = time_of_batch(model, &writes, clock.now);
+    writes.retain(|write| !expires(write));
+    if let Some((key, ..)) = writes.iter().find(|write| write.1.is_none()) {
+        // Retention and batches that were refused move the clock of the database, too.
+        let newest = open.keyspace.history(key, ..)?.next().transpose()?.expect("it was just written");
+        assert!(newest.time >= time, "{newest:?}, not at {time:?} or later");
+        time = newest.time;
+    }
+    *model = after_at(model, (writes, range), time);
+    Ok(())
+}
+
+/// Retention beside late writes, snapshots, iterators, reopening and a clock that is set back. Returns the number of comparisons.
 fn retain(seed: u64, retention: Retention, threads: usize, shape: u64) -> Result<u64> {
     let mut rng = Rng::new(seed);
     let env = SimEnv::new(1);
     let options_of_db =
         Options::default().background_threads(threads).memory_budget(1 << 20).manifest_cap(4 << 10);
-    let (mut model, mut clock) = (Model::default(), Time::from_micros(1_700_000_000_000_000));
-    env.set_wall_clock(clock);
+    let (mut model, start) = (Model::default(), Time::from_micros(1_700_000_000_000_000));
+    let mut clock = Clock { now: start, latest: start };
+    clock.set(&env, start);
     let mut db = Database::open_in(env.clone(), "/db", options_of_db.clone())?;
     let options = options(shape).history(retention);
     let mut keyspace = db.keyspace("k", options.clone())?;
     let mut plain = db.keyspace("plain", KeyspaceOptions::default())?;
     let mut held: Vec<(Snapshot, Model, Time)> = Vec::new();
+    let mut iterators: Vec<(Vec<Version>, Versions, Model, Time)> = Vec::new();
     let mut lost = 0;
     for round in 0..30 {
         let open =
             Open { env: env.clone(), db: db.clone(), keyspace: keyspace.clone(), plain: plain.clone() };
         for _ in 0..60 {
-            clock = Time::from_micros(clock.micros() + rng.below(100));
-            env.set_wall_clock(clock);
-            let (batch, writes, range) = clocked_batch(&open, &mut rng);
-            open.db.write(batch, Durability::Os)?;
-            model = after(&model, (writes, range), clock);
+            clock.set(&env, Time::from_micros(clock.now.micros() + rng.below(100)));
+            write_retained(&open, &mut model, retention, &mut rng, clock)?;
         }
         // A note is made at most once a second, and by the threads that look for work.
-        clock = clock.saturating_add(Duration::from_millis(rng.below(30)));
-        env.set_wall_clock(clock);
-        if rng.below(2) == 0 {
-            held.push((db.snapshot(), model.clone(), clock));
+        clock.set(&env, clock.now.saturating_add(Duration::from_millis(rng.below(30))));
+        match rng.below(4) {
+            0 => held.push((db.snapshot(), model.clone(), clock.latest)),
+            1 => {
+                let mut versions = keyspace.changes::<&[u8]>(.., ..)?;
+                let first = versions.next().transpose()?.into_iter().collect();
+                iterators.push((first, versions, model.clone(), clock.latest));
+            }
+            _ => {}
         }
         match rng.below(4) {
             0 => keyspace.compact()?,
@@ -635,45 +732,43 @@ fn retain(seed: u64, retention: Retention, threads: usize, shape: u64) -> Result
             _ => {}
         }
         let all = model.changes((b"", None), Time::MIN, Time::MAX).len();
-        lost += all - keeps(&Reads::Now(&keyspace), &model, retention, clock)?;
+        lost += all.saturating_sub(reads_keep(&Reads::Now(&keyspace), &model, retention, clock.latest)?);
         for (snapshot, model, taken) in &held {
-            keeps(&Reads::Then(snapshot, &keyspace), model, retention, *taken)?;
+            reads_keep(&Reads::Then(snapshot, &keyspace), model, retention, *taken)?;
         }
         // As of times within an age everything is as if nothing had expired.
         if let Retention::Age(age) = retention {
             for _ in 0..3 {
                 let span = age.as_micros() as u64;
-                let time = Time::from_micros(clock.micros() - rng.below(span));
+                let time = Time::from_micros(clock.latest.micros() - rng.below(span));
                 let found: Vec<EntryAt> = keyspace.range_at::<&[u8]>(time, ..)?.collect::<Result<_>>()?;
-                assert!(found == model.range_at((b"", None), time), "as of {time:?} at {clock:?}");
+                assert!(found == model.range_at((b"", None), time), "as of {time:?} at {:?}", clock.latest);
             }
         }
         if rng.below(4) == 0 {
             held.clear();
+            for (mut found, mut rest, model, taken) in iterators.drain(..) {
+                rest.try_for_each(|version| version.map(|version| found.push(version)))?;
+                keeps(&found, &model, retention, taken);
+            }
+        }
+        if rng.below(6) == 0 {
+            clock.set(&env, Time::from_micros(clock.now.micros() - rng.below(20_000)));
         }
         if round % 10 == 9 {
             held.clear();
+            iterators.clear();
             drop((keyspace, plain, open));
             db.close()?;
             db = Database::open_in(env.clone(), "/db", options_of_db.clone())?;
             (keyspace, plain) = (db.open_keyspace("k")?, db.open_keyspace("plain")?);
-            env.set_wall_clock(clock);
+            clock.set(&env, clock.now);
         }
     }
     assert!(lost > 300, "{retention}, shape {shape}: {lost} versions have expired");
     let report = db.check(&mut |_| ())?;
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     Ok(30)
-}
-
-/// A batch whose writes have the time of the batch.
-fn clocked_batch(open: &Open, rng: &mut Rng) -> (cairn::Batch, Vec<Write>, Option<Deleted>) {
-    loop {
-        let (batch, writes, range) = batch(open, &Model::default(), rng, 0);
-        if writes.iter().all(|write| write.1.is_none()) {
-            return (batch, writes, range);
-        }
-    }
 }
 
 /// Salvage of an intact database, and of one whose manifest is lost: all versions, with their times.
