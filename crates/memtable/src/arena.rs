@@ -129,7 +129,7 @@ impl Drop for Arena {
         let touched = self.touched.max(self.used() as u64);
         // SAFETY: nothing uses the field after this. No reference to a part of the memory is left: they borrow the arena.
         let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
-        self.spare.keep(memory, touched);
+        self.spare.keep(memory, touched, self.touched);
     }
 }
 
@@ -173,6 +173,14 @@ mod tests {
         assert_eq!(spare.bytes(), 64, "used in the last minute");
         spare.clear();
         assert_eq!(spare.bytes(), 0);
+        drop(arena(256, 120));
+        let again = arena(256, 8);
+        drop(arena(128, 64));
+        assert_eq!(spare.bytes(), 64, "with 120 that are used again");
+        drop(arena(512, 24));
+        assert_eq!(spare.bytes(), 64, "not more than 200 in all");
+        drop(again);
+        assert_eq!(spare.bytes(), 64 + 120);
     }
 
     #[test]

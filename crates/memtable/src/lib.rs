@@ -121,7 +121,7 @@ const fn nodes_fit(key_len: usize) -> bool {
 
 impl Memtable {
     /// An empty memtable for entries with a total cost of `capacity` bytes, clamped to [`MIN_CAPACITY`] and
-    /// [`MAX_CAPACITY`]. The memory is only reserved: an empty memtable uses about a page, whatever its capacity.
+    /// [`MAX_CAPACITY`]. The memory is only reserved: an empty memtable uses about a page, whatever its capacity, if it has new memory.
     ///
     /// # Panics
     /// If there is no memory: see [`Memtable::try_new`].

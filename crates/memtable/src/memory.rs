@@ -79,9 +79,16 @@ fn advise_huge_pages(_: NonNull<u8>, _: usize) {}
 /// The memory of a few freed memtables: see [`Memtable::try_new_in`](crate::Memtable::try_new_in).
 #[derive(Default)]
 pub struct SpareMemory {
-    pieces: Mutex<Vec<Piece>>,
-    /// Maximum of the bytes of all pieces that have pages.
+    state: Mutex<State>,
+    /// Maximum of the bytes that have pages, in all pieces and in what was taken.
     limit: u64,
+}
+
+#[derive(Default)]
+struct State {
+    pieces: Vec<Piece>,
+    /// Bytes that had pages when they were taken, in memtables that use them now.
+    taken: u64,
 }
 
 struct Piece {
@@ -91,57 +98,65 @@ struct Piece {
     age: u32,
 }
 
+impl State {
+    fn bytes(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.touched).sum()
+    }
+}
+
 impl SpareMemory {
-    /// Keeps at most this number of bytes.
+    /// Keeps at most this number of bytes, those included that are used again.
     pub fn new(limit: u64) -> SpareMemory {
-        SpareMemory { pieces: Mutex::default(), limit }
+        SpareMemory { limit, ..SpareMemory::default() }
     }
 
     /// The bytes that are kept.
     pub fn bytes(&self) -> u64 {
-        self.pieces.lock().iter().map(|piece| piece.touched).sum()
+        self.state.lock().bytes()
     }
 
     /// Called about once a second: frees what was not needed for a minute.
     pub fn age(&self) {
-        let mut pieces = self.pieces.lock();
-        pieces.iter_mut().for_each(|piece| piece.age += 1);
-        let old: Vec<Piece> = pieces.extract_if(.., |piece| piece.age >= MAX_AGE).collect();
-        drop(pieces);
+        let mut state = self.state.lock();
+        state.pieces.iter_mut().for_each(|piece| piece.age += 1);
+        let old: Vec<Piece> = state.pieces.extract_if(.., |piece| piece.age >= MAX_AGE).collect();
+        drop(state);
         // To free memory takes long.
         drop(old);
     }
 
     /// Frees everything, because memory is short.
     pub fn clear(&self) {
-        let pieces = std::mem::take(&mut *self.pieces.lock());
+        let pieces = std::mem::take(&mut self.state.lock().pieces);
         drop(pieces);
     }
 
     /// Takes a piece of this size, the one with the most pages, and the number of bytes that have them.
     pub(crate) fn take(&self, size: usize) -> Option<(Memory, u64)> {
-        let mut pieces = self.pieces.lock();
-        let fits = pieces.iter().enumerate().filter(|(_, piece)| piece.memory.size() == size);
+        let mut state = self.state.lock();
+        let fits = state.pieces.iter().enumerate().filter(|(_, piece)| piece.memory.size() == size);
         let (index, _) = fits.max_by_key(|(_, piece)| piece.touched)?;
-        let piece = pieces.swap_remove(index);
+        let piece = state.pieces.swap_remove(index);
+        state.taken += piece.touched;
         Some((piece.memory, piece.touched))
     }
 
-    /// Keeps a piece, or frees it where the limits do not allow more, or the smallest of the others.
-    pub(crate) fn keep(&self, memory: Memory, touched: u64) {
-        if touched > self.limit {
-            return;
-        }
-        let mut pieces = self.pieces.lock();
-        pieces.push(Piece { memory, touched, age: 0 });
+    /// Keeps a piece, of which `taken` bytes had pages when it was taken here, or frees it where the limits do not allow more, or the
+    /// smallest of the others.
+    pub(crate) fn keep(&self, memory: Memory, touched: u64, taken: u64) {
+        let mut state = self.state.lock();
+        state.taken -= taken;
         let mut freed = Vec::new();
-        while pieces.len() > MAX_PIECES || pieces.iter().map(|piece| piece.touched).sum::<u64>() > self.limit
-        {
-            let of_all = pieces.iter().enumerate();
-            let Some((smallest, _)) = of_all.min_by_key(|(_, piece)| piece.touched) else { break };
-            freed.push(pieces.swap_remove(smallest));
+        match touched <= self.limit {
+            true => state.pieces.push(Piece { memory, touched, age: 0 }),
+            false => freed.push(Piece { memory, touched, age: 0 }),
         }
-        drop(pieces);
+        while state.pieces.len() > MAX_PIECES || state.bytes() + state.taken > self.limit {
+            let of_all = state.pieces.iter().enumerate();
+            let Some((smallest, _)) = of_all.min_by_key(|(_, piece)| piece.touched) else { break };
+            freed.push(state.pieces.swap_remove(smallest));
+        }
+        drop(state);
         drop(freed);
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
     let disk_reserve = DiskReserve::new(&env, dir, options.reserve_bytes(), recycled.clone());
     disk_reserve.adopt();
     let next_file = AtomicU64::new(files.next_number(&state));
-    let spare_memory = Arc::new(SpareMemory::new(options.memory_budget / 4));
+    let spare_memory = Arc::new(SpareMemory::new(options.memory_budget / 8 * 3));
     let dir = dir.to_owned();
     Recovery {
         env,

@@ -142,7 +142,8 @@ pub struct MemoryStats {
     pub budget: u64,
     /// Memtables, those being flushed included.
     pub memtables: u64,
-    /// Memory of flushed memtables, kept for the next ones: at most half of the memtables' part of the budget, and at most for a minute.
+    /// Memory of flushed memtables, kept for the next ones. With what is used again at most three quarters of the memtables' part of the
+    /// budget; kept for at most a minute, if there are background threads.
     pub spare: u64,
     /// Block cache: data, index nodes, filters.
     pub cache: u64,
