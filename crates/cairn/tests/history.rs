@@ -262,6 +262,20 @@ fn a_write_before_what_is_kept_is_refused_or_left_out() -> Result<()> {
     let far = now.saturating_add(Duration::from_secs(2 * 86_400));
     assert_eq!(keyspace.put_at("a", "", far).unwrap_err().kind(), ErrorKind::InvalidArgument);
     assert_eq!(keyspace.put_at("a", "", Time::MAX).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    for (time, is_taken) in [(1 << 63, true), ((1 << 63) + 1, false), (u64::MAX, false)] {
+        let db = Database::open_in(SimEnv::new(2), "/db", Options::default())?;
+        let keyspace = db.keyspace("k", self::options().history(Retention::All))?;
+        let mut batch = db.batch();
+        batch.put_at(&keyspace, "a", "", Time::from_micros(time));
+        batch.take_any_time();
+        let result = db.write(batch, Durability::Os);
+        assert_eq!(
+            result.map_err(|e| e.kind()),
+            if is_taken { Ok(()) } else { Err(ErrorKind::InvalidArgument) }
+        );
+        keyspace.put("a", "later")?;
+        assert_eq!(keyspace.get("a")?.as_deref(), Some(&b"later"[..]));
+    }
     drop(keyspace);
     db.close()?;
     let db = Database::open_in(env, "/db", Options::default())?;

@@ -52,12 +52,18 @@ pub struct Batch {
     pub(crate) error: Option<Error>,
 }
 
+/// The latest time that a caller may give a version: the database always has later ones left.
+const MAX_OWN_TIME: Time = Time::from_micros(1 << 63);
+
 /// Checks that an entry may have a time of its own.
 #[inline]
 pub(crate) fn check_time(keyspace: &KeyspaceInner, time: Option<Time>) -> Result<()> {
     match time {
         None => Ok(()),
-        Some(Time::MAX) => Err(Error::invalid("a version cannot have the latest time of all")),
+        Some(time) if time > MAX_OWN_TIME => {
+            let (time, most) = (time.micros(), MAX_OWN_TIME.micros());
+            Err(Error::invalid(format!("a version may have a time of at most {most} us, not {time}")))
+        }
         Some(_) => keyspace.check_history().map(|_| ()),
     }
 }

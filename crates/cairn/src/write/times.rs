@@ -125,13 +125,14 @@ impl DbInner {
         advance(&self.last_time, latest);
         let newest = batch.keyspaces.iter().map(|w| w.keyspace.newest_time.load(Ordering::Relaxed));
         let newest: Vec<Time> = newest.map(Time::from_micros).collect();
-        let now = self.env.wall_clock().max(self.retention_time());
-        if !is_in_order(batch) || batch.has_expired(now) {
+        // Read anew after each look-up, because retention goes on meanwhile.
+        let now = || self.env.wall_clock().max(self.retention_time());
+        if !is_in_order(batch) || batch.has_expired(now()) {
             if share_keys(batch, ready) {
                 drop(self.commit_group(writer, std::mem::take(ready)));
             }
             self.visible.wait_for(writer.next_seq - 1);
-            let routed = with_late_writes(batch, writer.next_seq - 1, &newest, now)?;
+            let routed = with_late_writes(batch, writer.next_seq - 1, &newest, &now)?;
             // A late delete frees nothing.
             if routed.has_puts && !batch.has_puts {
                 self.admit()?;
@@ -143,12 +144,14 @@ impl DbInner {
 }
 
 /// The same batch with its late writes as entries of the historical keyspaces. Everything with a sequence number up to `seq` is visible.
-/// `newest`: the latest times in the keyspaces before the batch.
-fn with_late_writes(batch: &Batch, seq: Seq, newest: &[Time], now: Time) -> Result<Batch> {
+/// `newest`: the latest times in the keyspaces before the batch. `now`: not before any moment as of which retention has removed versions.
+fn with_late_writes(batch: &Batch, seq: Seq, newest: &[Time], now: &dyn Fn() -> Time) -> Result<Batch> {
     let mut routed = Batch {
         time: batch.time,
         skips_expired: batch.skips_expired,
         takes_any_time: batch.takes_any_time,
+        // Also if all of its writes are late.
+        has_history: true,
         ..Batch::default()
     };
     let (mut version_key, mut stored) = (Vec::new(), Vec::new());
@@ -174,11 +177,11 @@ fn with_late_writes(batch: &Batch, seq: Seq, newest: &[Time], now: Time) -> Resu
             Some(time) if time < newest[place] => keyspace.end_of_version_at(entry.key, time, seq)?,
             _ => None,
         };
-        if let Some(horizon) = keyspace.options.history.age().map(|age| now.saturating_sub(age))
+        if let Some(horizon) = keyspace.options.history.age().map(|age| now().saturating_sub(age))
             && entry.time.is_some_and(|time| time < horizon)
             && !batch.takes_any_time
         {
-            // After the look-up: what it did not find because it had expired had ended before this horizon.
+            // The horizon is read after the look-up: what it did not find because it had expired had ended before this horizon.
             match batch.skips_expired {
                 true => continue,
                 false => return Err(expired(keyspace, time, horizon)),
