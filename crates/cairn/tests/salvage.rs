@@ -2,7 +2,8 @@
 
 use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, SimEnv};
 use cairn::{
-    Compression, Database, Durability, ErrorKind, KeyspaceOptions, Loss, Options, SalvageReport, salvage_in,
+    Compression, Database, Durability, ErrorKind, KeyspaceOptions, Loss, Options, Retention, SalvageReport,
+    Time, salvage_in,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -224,6 +225,32 @@ fn without_a_manifest_tables_and_logs_tell_all() {
         assert!(report.losses[0].file.contains("manifest") && report.losses[0].older);
         assert_eq!(compare(&sim, &history, &report), 0, "{report}");
     }
+}
+
+#[test]
+fn late_versions_in_a_log_are_found_without_a_manifest() {
+    let sim = SimEnv::new(3);
+    sim.set_wall_clock(Time::from_micros(1_000));
+    let db = open(&sim, "/db");
+    let keyspace = db.create_keyspace("k", small(Compression::None).history(Retention::All)).unwrap();
+    keyspace.put_at("a", "newest", Time::from_micros(900)).unwrap();
+    db.flush().unwrap();
+    keyspace.put_at("a", "late", Time::from_micros(500)).unwrap();
+    let all = |db: &Database| -> Vec<_> {
+        let keyspace = db.open_keyspace("k").unwrap();
+        keyspace.history("a", ..).unwrap().map(|v| v.map(|v| (v.time, v.value)).unwrap()).collect()
+    };
+    let before = all(&db);
+    drop(keyspace);
+    db.close().unwrap();
+    for manifest in files(&sim, "manifest") {
+        sim.remove(&manifest).unwrap();
+    }
+    let report = salvage(&sim).unwrap();
+    assert_eq!(report.losses.len(), 1, "{report}");
+    let db = open(&sim, "/new");
+    assert_eq!(db.keyspaces(), ["k"]);
+    assert!(before.len() == 2 && all(&db) == before);
 }
 
 /// Damages half of the blocks of a table, the end of a table, and all files at once.

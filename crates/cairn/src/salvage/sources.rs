@@ -249,11 +249,29 @@ impl<'a> Salvage<'a> {
     /// The keyspace with this number; an unknown one gets a made-up name.
     pub(super) fn keyspace(&mut self, id: u64) -> &mut KeyspaceSource {
         if !self.keyspaces.contains_key(&id) {
-            let name = self.free_name(format!("keyspace-{id}"));
-            self.note(format!("the name of keyspace {id} is not known: it is {name:?} now"));
-            self.add(id, Known { name, ..Known::default() });
+            match self.primary_before(id) {
+                // That of older versions has the number after the other one, and may have no tables yet.
+                Some(primary) => {
+                    let name = self.keyspaces[&primary].name.clone();
+                    self.add(id, Known { name, history_of: Some(primary), ..Known::default() });
+                }
+                None => {
+                    let name = self.free_name(format!("keyspace-{id}"));
+                    self.note(format!("the name of keyspace {id} is not known: it is {name:?} now"));
+                    self.add(id, Known { name, ..Known::default() });
+                }
+            }
         }
         self.keyspaces.entry(id).or_default()
+    }
+
+    /// The keyspace with history before this number, if no other one is known to have its older versions.
+    fn primary_before(&self, id: u64) -> Option<u64> {
+        let primary = id.checked_sub(1)?;
+        let before = self.keyspaces.get(&primary)?;
+        let has_history = before.options.history != Retention::None && before.history_of.is_none();
+        let is_first = || self.keyspaces.values().all(|k| k.history_of != Some(primary));
+        (has_history && is_first()).then_some(primary)
     }
 
     /// The candidate tables: those that an intact manifest names, otherwise all except those known to be deleted.
