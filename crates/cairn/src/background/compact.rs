@@ -196,7 +196,7 @@ impl DbInner {
                 })?
             }
         };
-        let installed = match evicted.added.is_empty() {
+        let installed = match outcome.added.is_empty() && evicted.added.is_empty() {
             true => Ok(()),
             false => self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed()),
         };

@@ -5,10 +5,8 @@ use history::{Evictions, Expiry};
 use tree::{EvictedCuts, EvictedTables, EvictionSink, JobContext, JobOutput};
 
 /// Runs a compaction of a primary tree. What it drops is written to tables for the historical tree, of which `historical` is the context,
-/// divided at `cuts`, unless it
-/// has expired already. `ranges`: the range tombstones that may hide entries of the job, and a time that is not before
-/// theirs. Returns what the job has written, and those tables. The tables are durable on return, but the directory entries of those
-/// of the historical tree are not.
+/// divided at `cuts`, unless it has expired already. `ranges`: the range tombstones that may hide entries of the job, and a time that is not
+/// before theirs. Returns what the job has written, and those tables. All are synced on return, but not the directory.
 ///
 /// On an error of the job the tables of the historical tree are removed. If these cannot be written, `discard` is called with the output of
 /// the job.

@@ -24,6 +24,8 @@ pub(crate) struct KeyspaceState {
     pub flushing: bool,
     /// The key under which the keyspace is in [`State::due`], if it is.
     due: Option<Debt>,
+    /// The same for [`State::expires`].
+    expires: Option<Time>,
 }
 
 /// A memtable that no longer accepts writes.
@@ -104,6 +106,8 @@ pub(crate) struct State {
     spaces: HashMap<u64, Space>,
     space: SpaceSum,
     not_due_context: NotDueContext,
+    /// When versions of keyspaces expire that are not due before.
+    expires: BTreeSet<(Time, u64)>,
     /// Keyspaces in which cursors may prevent a compaction, with the oldest sequence number that these read at.
     held: HashMap<u64, Seq>,
     /// Bytes of all immutable memtables. Changed only under the lock of this state.
@@ -132,8 +136,6 @@ struct NotDueContext {
     not_idle: bool,
     /// Some keyspace was looked at while the disk was nearly full.
     low_space: bool,
-    /// The time at which versions of some keyspace expire.
-    expires: Option<Time>,
 }
 
 impl State {
@@ -182,6 +184,9 @@ impl State {
         self.note_space(id, Space::default());
         self.spaces.remove(&id);
         self.held.remove(&id);
+        if let Some(time) = keyspace.expires {
+            self.expires.remove(&(time, id));
+        }
         if let Some(debt) = keyspace.due {
             self.due.remove(&(debt, id));
         }
@@ -253,6 +258,9 @@ impl State {
     pub(crate) fn note_change(&mut self, id: u64) {
         let Some(k) = self.keyspaces.get_mut(&id) else { return };
         self.held.remove(&id);
+        if let Some(time) = k.expires.take() {
+            self.expires.remove(&(time, id));
+        }
         let debt = k.tree.debt();
         match debt > 0.0 {
             true => _ = self.debts.insert(id, debt),
@@ -280,24 +288,25 @@ impl State {
     }
 
     /// Marks keyspaces as possibly due that may be due in the context `now` without a change of their own: all if snapshots, writes or disk
-    /// space kept some from being due and no longer do, versions expire, or if the disk is full, when other plans are due; otherwise those whose cursors did.
-    /// Returns whether there are any.
+    /// space kept some from being due and no longer do, or if the disk is full, when other plans are due; otherwise those whose cursors did,
+    /// and those of which versions expire. Returns whether there are any.
     pub(crate) fn recheck(
         &mut self,
         now: &PickContext,
         oldest_reader: impl Fn(&KeyspaceInner) -> Option<Seq>,
     ) -> bool {
-        let NotDueContext { oldest, not_idle, low_space, expires } = self.not_due_context;
+        let NotDueContext { oldest, not_idle, low_space } = self.not_due_context;
         let released = oldest.is_some_and(|seq| now.oldest.is_none_or(|now| now > seq));
-        let expired = expires.is_some_and(|time| now.now >= time);
-        if released || expired || (now.idle && not_idle) || low_space || now.free_space.is_some() {
+        if released || (now.idle && not_idle) || low_space || now.free_space.is_some() {
             self.note_all();
             return true;
         }
         let is_released = |(id, seq): &(&u64, &Seq)| oldest_reader(&self.keyspaces[id].inner) != Some(**seq);
-        let released: Vec<u64> = self.held.iter().filter(is_released).map(|(id, _)| *id).collect();
-        released.iter().for_each(|&id| self.note_change(id));
-        !released.is_empty()
+        let released = self.held.iter().filter(is_released).map(|(id, _)| *id);
+        let expired = self.expires.iter().take_while(|(time, _)| *time <= now.now).map(|(_, id)| *id);
+        let due: Vec<u64> = released.chain(expired).collect();
+        due.iter().for_each(|&id| self.note_change(id));
+        !due.is_empty()
     }
 
     /// Marks all keyspaces as possibly due.
@@ -320,13 +329,15 @@ impl State {
         all.oldest = all.oldest.into_iter().chain(context.oldest).min();
         all.not_idle |= !context.idle;
         all.low_space |= context.free_space.is_some();
-        all.expires = all.expires.into_iter().chain(expires).min();
         self.held.extend(cursor.map(|seq| (id, seq)));
-        if let Some(k) = self.keyspaces.get_mut(&id)
-            && let Some(debt) = k.due.take()
-        {
+        let Some(k) = self.keyspaces.get_mut(&id) else { return };
+        if let Some(debt) = k.due.take() {
             self.due.remove(&(debt, id));
         }
+        if let Some(time) = std::mem::replace(&mut k.expires, expires) {
+            self.expires.remove(&(time, id));
+        }
+        self.expires.extend(expires.map(|time| (time, id)));
     }
 
     /// Notes how much compactions of a tree could free.
@@ -354,7 +365,7 @@ impl State {
 
 impl KeyspaceState {
     pub(crate) fn new(inner: Arc<KeyspaceInner>, tree: Tree) -> KeyspaceState {
-        KeyspaceState { inner, tree, immutable: VecDeque::new(), flushing: false, due: None }
+        KeyspaceState { inner, tree, immutable: VecDeque::new(), flushing: false, due: None, expires: None }
     }
 
     /// The error of a table that a compaction could not read and that is still in use: first one with keys in `[from, to)`, otherwise any

@@ -3,7 +3,6 @@
 use super::eviction::EvictionSink;
 use super::inline_values::InlineValues;
 use super::job::{JobContext, JobOutput};
-use super::output;
 use super::write::{Kept, write_tables};
 use crate::compaction::Plan;
 use crate::read::{LiveTableCursor, MergeCursor};
@@ -11,8 +10,8 @@ use crate::version::{LiveTable, key_bounds};
 use base::{Result, shared_prefix};
 use std::sync::Arc;
 
-/// Merges the plan's tables and cuts the output at the plan's keys. A move needs no work here. The tables and their directory entries
-/// are durable on return. `sink` is shown all entries. On an error the output files are removed; the kind `ReadOnly` means that a sync failed.
+/// Merges the plan's tables and cuts the output at the plan's keys. A move needs no work here. The tables are
+/// synced on return, but not the directory. `sink` is shown all entries. On an error the output files are removed; the kind `ReadOnly` means that a sync failed.
 ///
 /// Cost: one sequential read of the inputs and one sequential write of the kept entries; a heap of the inputs, and no
 /// allocation per record. A compaction for scans also reads the values to which its entries refer, one by one.
@@ -39,12 +38,6 @@ pub fn compact(
             outcome = write_tables(&mut entries, plan, context, outcome, Kept::Seen, sink, |_, _, _| {})?;
             (outcome.values_read, outcome.value_error) = (entries.read, entries.error);
         }
-    }
-    if !outcome.added.is_empty()
-        && let Err(e) = context.env.sync_dir(context.dir)
-    {
-        output::remove_tables(context, &outcome.added);
-        return Err(e.sync_failed());
     }
     Ok(outcome)
 }
