@@ -2,7 +2,7 @@
 
 use super::keyspace::Keyspace;
 use crate::state::Batch;
-use crate::types::{Bounds, Limits};
+use crate::types::Bounds;
 use base::{EntryKind, Result, Time};
 use std::ops::RangeBounds;
 
@@ -56,13 +56,13 @@ impl Batch {
     /// # }
     /// ```
     pub fn delete_range<K: AsRef<[u8]>>(&mut self, keyspace: &Keyspace, bounds: impl RangeBounds<K>) {
-        self.push_range(keyspace, Bounds::of_deleted(&bounds));
+        self.push_range(keyspace, Bounds::of_deleted(&bounds, keyspace.inner.limits));
     }
 
     /// Deletes all keys that begin with `prefix`. See [`Batch::delete_range`].
     pub fn delete_prefix(&mut self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) {
         let prefix = prefix.as_ref();
-        let bounds = Limits::PLAIN.check(prefix, &[]).map(|()| Some(Bounds::prefix(prefix)));
+        let bounds = keyspace.inner.limits.check(prefix, &[]).map(|()| Some(Bounds::prefix(prefix)));
         self.push_range(keyspace, bounds);
     }
 

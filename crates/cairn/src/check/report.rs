@@ -74,14 +74,17 @@ impl CheckReport {
             ranges: &primary.range_tombstones,
             flushed: primary.flushed_seq,
         };
-        let mut found = Vec::new();
-        match history::check_versions(trees, &mut || go_on(), &mut |what| found.push(what)) {
+        let (mut found, mut more) = (Vec::new(), 0u64);
+        let mut note = |what| match found.len() < MAX_LISTED {
+            true => found.push(what),
+            false => more += 1,
+        };
+        match history::check_versions(trees, &mut || go_on(), &mut note) {
             Err(e) if e.kind() == ErrorKind::Closed => return Err(e),
             Err(e) => self.error("tables", &e),
             Ok(()) => {}
         }
-        let more = found.len().saturating_sub(MAX_LISTED);
-        for what in found.into_iter().take(MAX_LISTED) {
+        for what in found {
             self.problem("tables", None, format!("keyspace {keyspace:?}, {what}"));
         }
         if more > 0 {

@@ -70,15 +70,17 @@ impl KeyspaceInner {
         shown.map(|(trailer, value)| self.resolve(trailer, value)).transpose()
     }
 
-    /// The newest entry of `key` as of `seq`, in `read_state`: with what is stored, and also if it is a delete.
+    /// The newest entry of `key` as of `seq`, in `read_state`: with what is stored, and also if it is a delete. From a memtable only the part
+    /// that `wanted` returns is copied.
     pub(crate) fn newest_in(
         &self,
         read_state: &ReadState,
         key: &[u8],
         seq: Seq,
+        wanted: impl FnOnce(&[u8]) -> &[u8],
     ) -> Result<Option<(Trailer, Slice)>> {
         match read_state.memtables().find_map(|memtable| memtable.get(key, seq)) {
-            Some((trailer, stored)) => Ok(Some((trailer, Slice::copy_from(stored)))),
+            Some((trailer, stored)) => Ok(Some((trailer, Slice::copy_from(wanted(stored))))),
             None => read_state.version.get_above(key, hash(key), seq, 0),
         }
     }

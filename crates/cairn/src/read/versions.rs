@@ -6,7 +6,7 @@ use crate::state::{KeyspaceInner, ReadState, Reader};
 use crate::types::{Bounds, successor};
 use base::{Error, Result, Seq, Slice, Time, hash};
 use history::version_key::prefix_of;
-use history::{Shown, VersionWalk, split_primary};
+use history::{PRIMARY_SUFFIX, Shown, VersionWalk, split_primary};
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 use tree::{KeyRange, MergeCursor};
@@ -464,6 +464,11 @@ impl DoubleEndedIterator for Versions {
     }
 }
 
+/// The part with the time of what is stored in a primary tree.
+fn suffix_of(stored: &[u8]) -> &[u8] {
+    &stored[stored.len().saturating_sub(PRIMARY_SUFFIX)..]
+}
+
 impl KeyspaceInner {
     /// When a version of `key` at `time`, written after everything up to `seq`, would end; `None` if it would be the newest. The keyspace must
     /// have history.
@@ -472,7 +477,7 @@ impl KeyspaceInner {
     pub(crate) fn end_of_version_at(&self, key: &[u8], time: Time, seq: Seq) -> Result<Option<Time>> {
         let historical = self.check_history()?;
         let view = VersionView::new(self, historical);
-        if let Some((trailer, stored)) = self.newest_in(&view.primary, key, seq)? {
+        if let Some((trailer, stored)) = self.newest_in(&view.primary, key, seq, suffix_of)? {
             let newest = split_primary(&stored).map(|(_, time)| time).ok_or_else(|| self.no_time())?;
             // The newest of all, unless a range tombstone is newer.
             if newest <= time && view.primary.deleted_before(key, seq) < trailer.seq() {
@@ -515,7 +520,12 @@ impl AsOf {
 
     fn look(&self, key: &[u8]) -> Result<Option<Version>> {
         let keyspace = &*self.keyspace;
-        if let Some((trailer, stored)) = keyspace.newest_in(&self.primary, key, self.keyspace.seq)? {
+        // A later version is not shown: its time is enough.
+        let is_later = |stored: &[u8]| split_primary(stored).is_some_and(|(_, time)| time > self.time);
+        let newest = keyspace.newest_in(&self.primary, key, self.keyspace.seq, |stored| {
+            if is_later(stored) { suffix_of(stored) } else { stored }
+        })?;
+        if let Some((trailer, stored)) = newest {
             let time = split_primary(&stored).map(|(_, time)| time);
             let time = time.ok_or_else(|| keyspace.no_time())?;
             let is_deleted = self.primary.deleted_before(key, self.keyspace.seq) > trailer.seq();

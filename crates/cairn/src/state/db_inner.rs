@@ -43,7 +43,8 @@ pub(crate) struct DbInner {
     /// The newest visible sequence number.
     pub visible: VisibleSeq,
     pub commit: Commit,
-    /// The latest time of a version in use, in microseconds. A holder of the writer advances it.
+    /// The latest time of a version in use, in microseconds. A holder of the writer advances it, and so does a
+    /// compaction that removes versions by age.
     pub last_time: AtomicU64,
     /// Retention has removed versions as of times up to this one, in microseconds.
     pub retention_time: AtomicU64,

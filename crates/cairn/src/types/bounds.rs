@@ -89,22 +89,25 @@ impl Bounds {
     }
 
     /// A range to be deleted: its bounds are no longer than keys may be. `None` when no key lies in it.
-    pub(crate) fn of_deleted<K: AsRef<[u8]>, R: RangeBounds<K>>(range: &R) -> Result<Option<Bounds>> {
+    pub(crate) fn of_deleted<K: AsRef<[u8]>, R: RangeBounds<K>>(
+        range: &R,
+        limits: Limits,
+    ) -> Result<Option<Bounds>> {
         for bound in [range.start_bound(), range.end_bound()] {
             if let Bound::Included(key) | Bound::Excluded(key) = bound {
-                Limits::PLAIN.check(key.as_ref(), &[])?;
+                limits.check(key.as_ref(), &[])?;
             }
         }
         let mut bounds = Bounds::new(range);
         // A bound longer than the longest key is replaced by the next one that a key can equal.
-        if bounds.from.len() > MAX_KEY_LEN {
-            match Bounds::prefix(&bounds.from[..MAX_KEY_LEN]).to {
+        if bounds.from.len() > limits.key {
+            match Bounds::prefix(&bounds.from[..limits.key]).to {
                 Some(next) => bounds.from = next,
                 None => return Ok(None),
             }
         }
-        if let Some(to) = bounds.to.take_if(|to| to.len() > MAX_KEY_LEN) {
-            bounds.to = Bounds::prefix(&to[..MAX_KEY_LEN]).to;
+        if let Some(to) = bounds.to.take_if(|to| to.len() > limits.key) {
+            bounds.to = Bounds::prefix(&to[..limits.key]).to;
         }
         // An empty end means no upper bound elsewhere; here it is an empty range.
         Ok((bounds.to.as_ref().is_none_or(|to| bounds.from < *to)).then_some(bounds))
@@ -130,7 +133,7 @@ mod tests {
     fn bounds_to_delete_are_no_longer_than_keys() {
         let longest = |last: u8| [&[b'k'; MAX_KEY_LEN - 1][..], &[last]].concat();
         let deleted = |range: (Bound<Vec<u8>>, Bound<Vec<u8>>)| {
-            let bounds = Bounds::of_deleted(&range)?;
+            let bounds = Bounds::of_deleted(&range, Limits::PLAIN)?;
             Ok::<_, Error>(bounds.map(|bounds| (bounds.from, bounds.to)))
         };
         let short = [&[b'k'; MAX_KEY_LEN - 2][..], b"l"].concat();
