@@ -22,15 +22,16 @@ pub struct BothTrees<'a, C> {
 struct OfKey {
     prefix: Vec<u8>,
     last: Option<(Time, Seq)>,
-    /// The latest version in the historical tree that is not later than the flushes of the primary tree.
-    older: Option<Time>,
+    /// The latest version in the historical tree that is not later than the flushes of the primary tree, and whether a range delete ended it.
+    older: Option<(Time, bool)>,
     /// An entry of the primary tree was met.
     has_newest: bool,
 }
 
 /// Walks over all entries of both trees, and reports each that breaks an invariant: an entry is a version of a key; no version is there
-/// twice; in the primary tree, newer entries of a key have later times; and if it has a version of a key, that is the newest.
+/// twice; in the primary tree, newer entries of a key have later times; and if it has a value of a key, that is the newest version.
 ///
+/// A delete may stay there under a range tombstone that hid later values, and be left when both are gone from the primary tree.
 /// Of a key that a range tombstone hides, the primary tree may still have older versions than the historical tree, because a compaction evicts
 /// what it meets. And what is late may be flushed before the newer versions that made it late: only sequence numbers that both trees have
 /// flushed are compared.
@@ -48,16 +49,17 @@ pub fn check_versions<C: Cursor>(
     while merge.valid() {
         go_on()?;
         let (trailer, is_primary) = (merge.trailer(), merge.current() == PRIMARY);
-        let split = split(merge.key()).filter(|(prefix, time)| {
+        let split = split(merge.key()).and_then(|(prefix, time)| {
             let stored = merge.value();
             user_key.clear();
-            put_key_of(&mut user_key, prefix)
-                && match is_primary {
-                    true => split_primary(stored).is_some(),
-                    false => split_historical(stored, *time).is_some(),
-                }
+            let ended_by_range = match is_primary {
+                true => split_primary(stored).map(|_| false),
+                false => split_historical(stored, time).map(|(_, ended)| ended.by_range),
+            };
+            let is_key = put_key_of(&mut user_key, prefix);
+            Some((prefix, time, ended_by_range.filter(|_| is_key)?))
         });
-        let Some((prefix, time)) = split else {
+        let Some((prefix, time, ended_by_range)) = split else {
             problem(format!("the entry {:?} is no version of a key", Slice::copy_from(merge.key())));
             merge.next()?;
             continue;
@@ -74,10 +76,11 @@ pub fn check_versions<C: Cursor>(
         }
         if !is_primary {
             if trailer.seq() <= trees.flushed {
-                of_key.older = of_key.older.or(Some(time));
+                of_key.older = of_key.older.or(Some((time, ended_by_range)));
             }
         } else if !std::mem::replace(&mut of_key.has_newest, true)
-            && let Some(older) = of_key.older.filter(|older| *older > time)
+            && let Some((older, ended_by_range)) = of_key.older.filter(|(older, _)| *older > time)
+            && !(ended_by_range && trailer.is_delete())
             && trees.ranges.newest(&user_key, MAX_SEQ) <= trailer.seq()
         {
             let older = older.micros();
@@ -142,6 +145,20 @@ mod tests {
         assert!(order.len() == 1 && order[0].contains("later time"), "{order:?}");
         let no_time = check(&[(b"a".to_vec(), Trailer::new(1, EntryKind::Put), vec![0; 7])], &[], &none);
         assert!(no_time.len() == 1 && no_time[0].contains("no time"), "{no_time:?}");
+    }
+
+    #[test]
+    fn a_delete_may_be_left_of_what_a_range_tombstone_hid() {
+        let none = RangeSet::default();
+        for (is_delete, by_range) in [(true, true), (true, false), (false, true)] {
+            let mut left = newest(b"a", 3, 1);
+            left.1 = if is_delete { Trailer::new(1, EntryKind::Delete) } else { left.1 };
+            let mut hidden = older(b"a", 6, 5);
+            hidden.2.clear();
+            let ended = Ended::at(Time::from_micros(7), false).by_range(by_range);
+            put_historical(&mut hidden.2, Time::from_micros(6), ended);
+            assert_eq!(check(&[left], &[hidden], &none).is_empty(), is_delete && by_range);
+        }
     }
 
     #[test]

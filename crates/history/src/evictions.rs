@@ -41,13 +41,13 @@ impl<'a, F: FnMut(&[u8], Trailer, &[u8]) -> Result<()>> Evictions<'a, F> {
         }
     }
 
-    fn evict(&mut self, trailer: Trailer, value: &[u8], time: Time, until: Option<Time>) -> Result<()> {
+    fn evict(&mut self, trailer: Trailer, value: &[u8], time: Time, end: Option<(Time, bool)>) -> Result<()> {
         self.version_key.truncate(self.version_key.len() - TIME_LEN);
         self.version_key.extend_from_slice(&(!time.micros()).to_be_bytes());
         self.stored.clear();
         self.stored.extend_from_slice(value);
-        let ended = match until {
-            Some(until) => Ended::at(until, trailer.is_delete()),
+        let ended = match end {
+            Some((until, by_range)) => Ended::at(until, trailer.is_delete()).by_range(by_range),
             None => Ended::open(self.now.max(time)),
         };
         put_historical(&mut self.stored, time, ended);
@@ -87,13 +87,15 @@ impl<F: FnMut(&[u8], Trailer, &[u8]) -> Result<()>> EvictionSink for Evictions<'
         // A delete may be dropped although a reader sees it, and not the later write at its time: also one by a range tombstone of that time.
         let is_delete = trailer.is_delete() || range == Some(time);
         if !kept && (self.next != Some(time) || is_delete) {
-            let until = self.next.into_iter().chain(range).min();
+            let ends = [(self.next, false), (range, true)];
+            // A version at the time of a range delete replaces it.
+            let end = ends.into_iter().filter_map(|(time, by_range)| Some((time?, by_range))).min();
             // The job goes on without the entry, so that an error must end it rather than lose a version.
-            if until.is_none() && !trailer.is_delete() {
+            if end.is_none() && !trailer.is_delete() {
                 return wrong(ErrorKind::Io, "is the newest and would be dropped");
             }
             if !(planted(Bug::LoseEvictedVersion) && trailer.seq().is_multiple_of(64)) {
-                self.evict(trailer, value, time, until)?;
+                self.evict(trailer, value, time, end)?;
             }
         }
         self.next = Some(time);
@@ -111,8 +113,8 @@ mod tests {
     /// An entry: key, sequence number, time, kind, and whether it is kept.
     type Seen = (&'static str, Seq, u64, EntryKind, bool);
 
-    /// What is passed on: key, sequence number, time, end, whether it is a delete, value.
-    type Passed = (String, Seq, u64, Option<u64>, bool, String);
+    /// What is passed on: key, sequence number, time, end, whether it is a delete, whether a range delete ended it, value.
+    type Passed = (String, Seq, u64, Option<u64>, bool, bool, String);
 
     fn passed(entries: &[Seen], ranges: Vec<RangeTombstone>) -> (Vec<Passed>, Option<Error>) {
         let (mut passed, mut last) = (Vec::new(), None::<(Vec<u8>, Trailer)>);
@@ -126,7 +128,9 @@ mod tests {
             assert_eq!(trailer.is_reference(), value.starts_with(b"reference"));
             let until = (ended.until < Time::MAX).then_some(ended.until.micros());
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-            passed.push((text(&user_key), trailer.seq(), time.micros(), until, ended.is_delete, text(value)));
+            let Ended { is_delete, by_range, .. } = ended;
+            let (key, value) = (text(&user_key), text(value));
+            passed.push((key, trailer.seq(), time.micros(), until, is_delete, by_range, value));
             Ok(())
         };
         let ranges: RangeSet = ranges.into_iter().collect();
@@ -160,7 +164,7 @@ mod tests {
             ("b", 1, 10, Put, true),
         ];
         let version = |key: &str, seq, time, until, is_delete, value: &str| {
-            (key.to_owned(), seq, time, until, is_delete, value.to_owned())
+            (key.to_owned(), seq, time, until, is_delete, false, value.to_owned())
         };
         let expected = vec![
             version("a", 7, 70, Some(90), false, "reference 7"),
@@ -191,15 +195,15 @@ mod tests {
             ("d", 9, 90, Put, false),
         ];
         let (passed, error) = passed(&entries, ranges);
-        let ends: Vec<_> = passed.iter().map(|p| (&p.0[..], p.1, p.3)).collect();
+        let ends: Vec<_> = passed.iter().map(|p| (&p.0[..], p.1, p.3, p.5)).collect();
         let expected = [
-            ("a", 7, Some(110)),
-            ("a", 5, Some(60)),
-            ("a", 4, Some(50)),
-            ("b", 10, None),
-            ("b", 7, Some(80)),
-            ("b", 3, Some(60)),
-            ("d", 9, Some(110)),
+            ("a", 7, Some(110), true),
+            ("a", 5, Some(60), true),
+            ("a", 4, Some(50), false),
+            ("b", 10, None, false),
+            ("b", 7, Some(80), true),
+            ("b", 3, Some(60), true),
+            ("d", 9, Some(110), true),
         ];
         assert!(ends == expected && error.is_none(), "{ends:?} {error:?}");
     }
@@ -217,7 +221,7 @@ mod tests {
             ],
             Vec::new(),
         );
-        let delete = |seq, time| (String::new(), seq, time, Some(90), true, String::new());
+        let delete = |seq, time| (String::new(), seq, time, Some(90), true, false, String::new());
         assert_eq!(passed, [delete(8, 90), delete(6, 60)], "a delete goes along, below the later write");
         assert!(error.is_none(), "{error:?}");
     }

@@ -201,7 +201,7 @@ impl Expiry {
 impl EvictionSink for Expiry {
     fn see(&mut self, key: &[u8], trailer: Trailer, stored: &[u8], kept: bool) -> Result<bool> {
         let met = version_key::split(key).and_then(|(prefix, time)| {
-            let Ended { until, is_delete, holds } = split_historical(stored, time)?.1;
+            let Ended { until, is_delete, holds, .. } = split_historical(stored, time)?.1;
             Some((prefix, Met { time, seq: trailer.seq(), is_delete, until, holds }))
         });
         let Some((prefix, met)) = met else {

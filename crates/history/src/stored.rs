@@ -31,6 +31,9 @@ pub struct Ended {
     pub until: Time,
     /// Whether the version is a delete.
     pub is_delete: bool,
+    /// Whether a range delete was at `until`. Otherwise it is the time of a version, which may have expired since. A delete has it from the
+    /// version before it, for those that come in between later.
+    pub by_range: bool,
     /// For a delete that is still the newest version: the time from which on it may expire. Versions before it may have ended later, as far
     /// as is stored: at range deletes up to this time, because these are applied to older versions first.
     pub holds: Time,
@@ -39,27 +42,36 @@ pub struct Ended {
 impl Ended {
     /// A version that ended at `until`.
     pub fn at(until: Time, is_delete: bool) -> Ended {
-        Ended { until, is_delete, holds: until }
+        Ended { until, is_delete, by_range: false, holds: until }
+    }
+
+    /// The same, where `by_range` tells whether it ended by a range delete.
+    pub fn by_range(self, by_range: bool) -> Ended {
+        Ended { by_range, ..self }
     }
 
     /// A delete that is the newest version, and holds until `holds`.
     pub fn open(holds: Time) -> Ended {
-        Ended { until: Time::MAX, is_delete: true, holds }
+        Ended { until: Time::MAX, is_delete: true, by_range: false, holds }
     }
 }
 
 const IS_DELETE: u8 = 1;
 const IS_OPEN: u8 = 2;
+/// The end is the time of a version. (What was stored before this flag did not tell: it counts as a range delete.)
+const BY_VERSION: u8 = 128;
 
 /// The number of bytes of the duration in a suffix, in its last byte, is multiplied by this.
 const LEN_UNIT: u8 = 4;
 
 /// Appends the suffix of an entry of the historical tree whose version has this time: the duration until it ended, or holds, in microseconds,
-/// little-endian without leading zeros, and a byte with the length of this and two flags. 5 bytes for durations between 17 seconds and an
+/// little-endian without leading zeros, and a byte with the length of this and three flags. 5 bytes for durations between 17 seconds and an
 /// hour.
 pub fn put_historical(out: &mut Vec<u8>, time: Time, ended: Ended) {
     let is_open = ended.until == Time::MAX;
-    let flags = u8::from(ended.is_delete) * IS_DELETE + u8::from(is_open) * IS_OPEN;
+    let flags = u8::from(ended.is_delete) * IS_DELETE
+        + u8::from(is_open) * IS_OPEN
+        + u8::from(!is_open && !ended.by_range) * BY_VERSION;
     let end = if is_open { ended.holds } else { ended.until };
     debug_assert!(end >= time || is_open);
     let duration = end.micros().saturating_sub(time.micros());
@@ -73,8 +85,8 @@ pub fn put_historical(out: &mut Vec<u8>, time: Time, ended: Ended) {
 #[inline]
 pub fn split_historical(stored: &[u8], time: Time) -> Option<(&[u8], Ended)> {
     let (last, rest) = stored.split_last()?;
-    let (is_delete, is_open, len) =
-        (last & IS_DELETE != 0, last & IS_OPEN != 0, usize::from(last / LEN_UNIT));
+    let [is_delete, is_open, by_version] = [IS_DELETE, IS_OPEN, BY_VERSION].map(|flag| last & flag != 0);
+    let len = usize::from((last & !BY_VERSION) / LEN_UNIT);
     let (value, bytes) = rest.split_at_checked(rest.len().checked_sub(len)?)?;
     let mut duration = [0; size_of::<u64>()];
     duration.get_mut(..len)?.copy_from_slice(bytes);
@@ -82,8 +94,8 @@ pub fn split_historical(stored: &[u8], time: Time) -> Option<(&[u8], Ended)> {
     let end = Time::from_micros(end);
     match (is_open, bytes.last()) {
         (_, Some(0)) => None,
-        (true, _) => is_delete.then_some((value, Ended::open(end))),
-        (false, _) => Some((value, Ended::at(end, is_delete))),
+        (true, _) => (is_delete && !by_version).then_some((value, Ended::open(end))),
+        (false, _) => Some((value, Ended::at(end, is_delete).by_range(!by_version))),
     }
 }
 
@@ -112,10 +124,14 @@ mod tests {
             duration: u64,
             is_delete: bool,
             is_open: bool,
+            by_range: bool,
         ) {
             let time = Time::from_micros(time);
             let until = Time::from_micros(time.micros() + duration % (1 << bits));
-            let ended = if is_open { Ended::open(until) } else { Ended::at(until, is_delete) };
+            let ended = match is_open {
+                true => Ended::open(until),
+                false => Ended::at(until, is_delete).by_range(by_range),
+            };
             let mut stored = value.clone();
             put_historical(&mut stored, time, ended);
             prop_assert_eq!(split_historical(&stored, time), Some((&value[..], ended)));
@@ -145,11 +161,17 @@ mod tests {
         };
         assert_eq!([0, 1, 16, 17, 3600, 86_400, 365 * 86_400].map(len), [1, 4, 4, 5, 5, 6, 7]);
         let time = Time::from_micros(1);
-        // Without its duration; with a zero in front; open, but no delete.
-        let refused: [&[u8]; 5] = [&[], &[LEN_UNIT], &[0, LEN_UNIT], &[1, LEN_UNIT | IS_OPEN], &[1; 9]];
-        for stored in refused.into_iter().chain([&[1, 1, 1, 1, 1, 1, 1, 1, 1, 9 * LEN_UNIT][..]]) {
-            let read = split_historical(stored, time);
-            assert!(read.is_none() || stored == [1; 9], "{stored:?}: {read:?}");
+        // Without its duration; with a zero in front; open, but no delete, or ended; too long a duration.
+        let refused: [&[u8]; 6] = [
+            &[],
+            &[LEN_UNIT],
+            &[0, LEN_UNIT],
+            &[1, LEN_UNIT | IS_OPEN],
+            &[1, LEN_UNIT | IS_DELETE | IS_OPEN | BY_VERSION],
+            &[1, 1, 1, 1, 1, 1, 1, 1, 1, 9 * LEN_UNIT],
+        ];
+        for stored in refused {
+            assert_eq!(split_historical(stored, time), None, "{stored:?}");
         }
         assert!(split_primary(&[0; 7]).is_none());
         let overflow = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 8 * LEN_UNIT];

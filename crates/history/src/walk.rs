@@ -1,7 +1,7 @@
 //! [`VersionWalk`]: a walk over the versions in both trees of a keyspace with history.
 
 use crate::primary_versions::PrimaryVersions;
-use crate::stored::{split_historical, split_primary};
+use crate::stored::{Ended, split_historical, split_primary};
 use crate::version_key::{TIME_LEN, prefix_of, put_key_of, split};
 use base::{Cursor, EntryKind, Error, ErrorKind, MAX_SEQ, RangeSet, Result, Seq, Slice, Time, Trailer};
 use tree::MergeCursor;
@@ -49,8 +49,10 @@ pub struct KeyVersion {
     pub time: Time,
     /// The time at which it ended, which is that of the next version that the walk sees; [`Time::MAX`] if it has not.
     pub until: Time,
-    /// The time of the next version that the walk sees, if there is one: after `until`, if a range tombstone ended it.
+    /// The time of the next version that the walk sees, if there is one.
     next: Time,
+    /// Whether a range delete ended it, as far as is stored.
+    by_range: bool,
     /// Whether it is a delete.
     pub is_delete: bool,
     /// The trailer of its entry, which tells whether `value` is a reference to the value.
@@ -76,12 +78,14 @@ impl KeyVersion {
     /// Its end, if a window shows that as a version.
     fn end(&self, shown: Shown) -> Option<KeyVersion> {
         let Shown::Window(earliest, latest) = shown else { return None };
-        let is_shown = !self.is_delete && self.until < self.next && (earliest..=latest).contains(&self.until);
+        let is_deleted = self.by_range && !self.is_delete;
+        let is_shown = is_deleted && self.until < self.next && (earliest..=latest).contains(&self.until);
         is_shown.then(|| KeyVersion {
             prefix: self.prefix.clone(),
             time: self.until,
             until: self.next,
             next: self.next,
+            by_range: false,
             is_delete: true,
             trailer: Trailer::new(self.trailer.seq(), EntryKind::Put),
             value: Slice::default(),
@@ -98,8 +102,8 @@ impl KeyVersion {
 ///
 /// A version that is in both trees, because it is moving, is shown once, and of two writes to a key at one time the newer one.
 ///
-/// A version that ended before the next one began was deleted at its end, by a range tombstone, or by a tombstone that has expired. A window
-/// shows that as a delete, before the version: the version's *end*.
+/// A window shows the end of a version by a range delete as a delete, before the version: the version's *end*. A version may also have ended
+/// before the next one because what followed it has expired.
 pub struct VersionWalk<C> {
     merge: MergeCursor<Run<C>>,
     /// The range tombstones of the primary tree.
@@ -146,6 +150,7 @@ impl<C: Cursor> VersionWalk<C> {
                 time: Time::MIN,
                 until: Time::MAX,
                 next: Time::MAX,
+                by_range: false,
                 is_delete: false,
                 trailer: Trailer(0),
                 value: Slice::default(),
@@ -305,25 +310,26 @@ impl<C: Cursor> VersionWalk<C> {
     }
 
     /// When a version of `key` at `time`, which is now written, would end: at the time of the next one, or where the one before it ended, whichever
-    /// comes first. `None` if it would be the newest. Leaves the version on which the walk stands.
+    /// comes first, and whether that is by a range delete. `None` if it would be the newest. Leaves the version on which the walk stands.
     ///
     /// The walk must see all that is committed: where a delete ended is known only then.
-    pub fn end_of_version_at(&mut self, key: &[u8], time: Time) -> Result<Option<Time>> {
+    pub fn end_of_version_at(&mut self, key: &[u8], time: Time) -> Result<Option<(Time, bool)>> {
         self.leave();
         self.prefix = prefix_of(key);
         self.seek_in_key(time, MAX_SEQ)?;
         while self.is_in_key() && self.merge.trailer().seq() > self.seq {
             self.merge.next()?;
         }
-        let mut end = Time::MAX;
+        let mut end = (Time::MAX, false);
         if self.is_in_key() {
             self.take()?;
-            let until = self.current.until;
-            end = if until > time { until } else { end };
+            let KeyVersion { until, by_range, .. } = self.current;
+            end = if until > time { (until, by_range) } else { end };
         }
         self.enter_window(time)?;
-        end = end.min(self.last.unwrap_or(Time::MAX));
-        Ok((end < Time::MAX).then_some(end))
+        // A version at the time of a range delete replaces it.
+        end = end.min((self.last.unwrap_or(Time::MAX), false));
+        Ok((end.0 < Time::MAX).then_some(end))
     }
 
     fn seek_merge(&mut self, prefix: &[u8], time: Time, seq: Seq) -> Result<()> {
@@ -570,18 +576,19 @@ impl<C: Cursor> VersionWalk<C> {
         let (trailer, stored) = (self.merge.trailer(), self.merge.value_slice());
         let found = match self.merge.current() == PRIMARY {
             true => {
-                let until = if trailer.is_delete() { Time::MAX } else { self.end_by_range(trailer.seq()) };
-                split_primary(&stored).map(|(value, _)| (value, until, trailer.is_delete()))
+                let is_delete = trailer.is_delete();
+                let until = if is_delete { Time::MAX } else { self.end_by_range(trailer.seq()) };
+                let ended = Ended::at(until, is_delete).by_range(until < Time::MAX);
+                split_primary(&stored).map(|(value, _)| (value, ended))
             }
-            false => {
-                split_historical(&stored, time).map(|(value, ended)| (value, ended.until, ended.is_delete))
-            }
+            false => split_historical(&stored, time),
         };
-        let Some((value, until, is_delete)) = found else { return Err(malformed(key)) };
+        let Some((value, ended)) = found else { return Err(malformed(key)) };
         let current = &mut self.current;
         current.prefix.clear();
         current.prefix.extend_from_slice(prefix);
-        (current.time, current.until, current.is_delete) = (time, until, is_delete);
+        (current.time, current.until) = (time, ended.until);
+        (current.is_delete, current.by_range) = (ended.is_delete, ended.by_range);
         (current.trailer, current.value) = (trailer, stored.slice_of(value));
         Ok(())
     }

@@ -470,17 +470,19 @@ fn suffix_of(stored: &[u8]) -> &[u8] {
 }
 
 impl KeyspaceInner {
-    /// When a version of `key` at `time`, written after everything up to `seq`, would end; `None` if it would be the newest. The keyspace must
-    /// have history.
+    /// When a version of `key` at `time`, written after everything up to `seq`, would end, and whether by a range delete; `None` if it would be
+    /// the newest. The keyspace must have history.
     ///
     /// The caller need not hold the number, if it is the newest visible one: no job drops a version that is visible at it.
-    pub(crate) fn end_of_version_at(&self, key: &[u8], time: Time, seq: Seq) -> Result<Option<Time>> {
+    pub(crate) fn end_of_version_at(&self, key: &[u8], time: Time, seq: Seq) -> Result<Option<(Time, bool)>> {
         let historical = self.check_history()?;
         let view = VersionView::new(self, historical);
         if let Some((trailer, stored)) = self.newest_in(&view.primary, key, seq, suffix_of)? {
             let newest = split_primary(&stored).map(|(_, time)| time).ok_or_else(|| self.no_time())?;
-            // The newest of all, unless a range tombstone is newer.
-            if newest <= time && view.primary.deleted_before(key, seq) < trailer.seq() {
+            // A value is the newest of all, unless a range tombstone is newer. A delete need not be: a range tombstone may have evicted later
+            // values, and be gone.
+            if newest <= time && !trailer.is_delete() && view.primary.deleted_before(key, seq) < trailer.seq()
+            {
                 return Ok(None);
             }
         }
@@ -513,7 +515,7 @@ impl AsOf {
 
     /// The version of `key` that was the newest; `None` if there was none, or it is a delete.
     ///
-    /// Costs what a point read does if the newest version of all is that old. Otherwise a cursor over the versions of the key seeks.
+    /// Costs what a point read does if the newest version of all is that old and a value. Otherwise a cursor over the versions of the key seeks.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Version>> {
         self.look(key).map_err(|e| self.db.read_error(e))
     }
@@ -528,11 +530,10 @@ impl AsOf {
         if let Some((trailer, stored)) = newest {
             let time = split_primary(&stored).map(|(_, time)| time);
             let time = time.ok_or_else(|| keyspace.no_time())?;
-            let is_deleted = self.primary.deleted_before(key, self.keyspace.seq) > trailer.seq();
-            if time <= self.time && !is_deleted {
-                if trailer.is_delete() {
-                    return Ok(None);
-                }
+            // A delete need not be the newest version of all: see `KeyspaceInner::end_of_version_at`.
+            let is_deleted =
+                || trailer.is_delete() || self.primary.deleted_before(key, self.keyspace.seq) > trailer.seq();
+            if time <= self.time && !is_deleted() {
                 let value = Some(keyspace.resolve(trailer, stored)?);
                 return Ok(Some(Version { key: Slice::copy_from(key), time, until: None, value }));
             }

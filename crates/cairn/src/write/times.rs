@@ -190,21 +190,22 @@ fn with_late_writes(batch: &Batch, seq: Seq, newest: &[Time], now: &dyn Fn() -> 
         let key = (entry.keyspace, entry.key);
         let is_deleted = || deleted.get(&entry.keyspace).is_some_and(|set| set.newest(entry.key, seq) > 0);
         let by_range = batch.time.filter(|_| entry.time.is_some() && is_deleted());
-        let in_batch = written.get(&key).copied().into_iter().chain(by_range);
-        let in_batch = in_batch.filter(|later| time < *later).min();
+        let (replaced, by_range) =
+            (written.get(&key).map(|time| (*time, false)), by_range.map(|time| (time, true)));
+        let in_batch = replaced.into_iter().chain(by_range).filter(|(later, _)| time < *later);
         let end = end.into_iter().chain(in_batch).min();
         match end.filter(|_| !planted(Bug::LateVersionWins)) {
             None => {
                 written.insert(key, time);
                 routed.push(keyspace, entry.kind, entry.key, entry.value, entry.time);
             }
-            Some(until) => {
+            Some((until, by_range)) => {
                 version_key.clear();
                 version_key::put_version_key(&mut version_key, entry.key, time);
                 stored.clear();
                 stored.extend_from_slice(entry.value);
                 let is_delete = entry.kind == EntryKind::Delete;
-                put_historical(&mut stored, time, Ended::at(until, is_delete));
+                put_historical(&mut stored, time, Ended::at(until, is_delete).by_range(by_range));
                 routed.push(historical, EntryKind::Put, &version_key, &stored, None);
             }
         }

@@ -39,8 +39,8 @@ fn trees(writes: &[Write], seq: Seq) -> (Entries, Entries, RangeSet, Vec<Written
         let time = if is_late { time } else { clock };
         let written = Written { key, time, seq, is_delete, by_range: false };
         if is_late {
-            let next = all.iter().filter(|w| w.key == key && w.time > time).map(|w| w.time).min();
-            late.push((written.clone(), next.unwrap()));
+            let next = all.iter().filter(|w| w.key == key && w.time > time).min_by_key(|w| w.time);
+            late.push((written.clone(), next.unwrap().clone()));
         }
         all.push(written);
         if let Some((from, to)) = range.filter(|(from, to)| from < to) {
@@ -56,14 +56,17 @@ fn trees(writes: &[Write], seq: Seq) -> (Entries, Entries, RangeSet, Vec<Written
             }
         }
     }
-    let mut put = |w: &Written, until| {
+    let mut put = |w: &Written, next: Option<&Written>| {
         let (key, time) = (version_key(KEYS[w.key], w.time), Time::from_micros(w.time));
         let mut stored = w.seq.to_string().into_bytes();
-        let ended = if until < Time::MAX { Ended::at(until, w.is_delete) } else { Ended::open(time) };
+        let ended = match next {
+            Some(next) => Ended::at(Time::from_micros(next.time), w.is_delete).by_range(next.by_range),
+            None => Ended::open(time),
+        };
         put_historical(&mut stored, time, ended);
         historical.push((key, Trailer::new(w.seq, EntryKind::Put), stored));
     };
-    late.iter().for_each(|(w, next)| put(w, Time::from_micros(*next)));
+    late.iter().for_each(|(w, next)| put(w, Some(next)));
     let in_order = |w: &&Written| !late.iter().any(|(l, _)| l.seq == w.seq);
     for w in all.iter().filter(in_order).filter(|w| !w.by_range) {
         let next = all.iter().filter(in_order).find(|other| other.key == w.key && other.seq > w.seq);
@@ -73,7 +76,7 @@ fn trees(writes: &[Write], seq: Seq) -> (Entries, Entries, RangeSet, Vec<Written
         let older = all.iter().filter(in_order).any(|o| o.key == w.key && o.seq < w.seq);
         let may_leave = w.is_delete && !older || next.is_some_and(|next| next.seq <= seq);
         if has_left && may_leave {
-            put(w, next.map_or(Time::MAX, |next| Time::from_micros(next.time)));
+            put(w, next);
         }
         if !(has_left && may_leave) || is_in_both {
             let kind = if w.is_delete { EntryKind::Delete } else { EntryKind::Put };
@@ -200,9 +203,10 @@ proptest! {
                     // A version at a time of the list, and just after and before it.
                     let (key, micros) = (KEYS.iter().position(|k| **k == list[0].0[..]).unwrap(), list[0].1);
                     for micros in [micros, micros + 1, micros.saturating_sub(1)] {
-                        let later = all.iter().filter(|w| w.key == key && w.time > micros).map(|w| w.time).min();
+                        let later = all.iter().filter(|w| w.key == key && w.time > micros).min_by_key(|w| w.time);
                         let end = walk.end_of_version_at(KEYS[key], Time::from_micros(micros)).unwrap();
-                        prop_assert_eq!(end.map(Time::micros), later);
+                        let expected = later.map(|later| (Time::from_micros(later.time), later.by_range));
+                        prop_assert_eq!(end, expected);
                     }
                     walk.seek_to_first().unwrap();
                     at = Some(0);
@@ -261,5 +265,35 @@ fn an_end_is_that_which_the_reader_sees() {
         walk.seek_to_first().unwrap();
         let version = walk.version().unwrap();
         assert_eq!((version.time.micros(), version.until.micros()), (30, until));
+    }
+}
+
+/// Only the end by a range delete is shown as a delete: what followed another version may have expired.
+#[test]
+fn a_gap_between_versions_is_no_delete() {
+    for by_range in [false, true] {
+        let entry = |micros: u64, until: u64, seq| {
+            let (key, time) = (version_key(b"k", micros), Time::from_micros(micros));
+            let mut stored = Vec::new();
+            put_historical(
+                &mut stored,
+                time,
+                Ended::at(Time::from_micros(until), false).by_range(by_range && seq == 1),
+            );
+            (key, Trailer::new(seq, EntryKind::Put), stored)
+        };
+        let historical = Entries::new(vec![entry(10, 20, 1), entry(40, 50, 4)]);
+        let window = Shown::Window(Time::MIN, Time::MAX);
+        let (primary, ranges) = (Entries::new(Vec::new()), RangeSet::default());
+        let mut walk = VersionWalk::new(primary, historical, ranges, MAX_SEQ, window, (b"", None));
+        let mut found = Vec::new();
+        walk.seek_to_first().unwrap();
+        while let Some(version) = walk.version() {
+            found.push((version.time.micros(), version.until.micros(), version.is_delete));
+            walk.next().unwrap();
+        }
+        let end = (20, 40, true);
+        let expected: Vec<_> = [(40, 50, false), end, (10, 20, false)].into();
+        assert_eq!(found, expected.into_iter().filter(|v| by_range || *v != end).collect::<Vec<_>>());
     }
 }
