@@ -10,7 +10,7 @@ use crate::finding::{Finding, Outcome};
 use crate::jobs::{Job, run_all};
 use crate::random::derive;
 use crate::sets::option_sets;
-use crate::{crash, damage, extreme, fault, history, kill, lifetime, session, threads};
+use crate::{crash, damage, extreme, fault, history, kill, lifetime, session, threads, versions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +40,7 @@ pub fn suites() -> Vec<Suite> {
         Suite { counts: "kills", jobs: kill_jobs },
         Suite { counts: "observations", jobs: |seed, _| vec![threads::job(seed, Duration::from_secs(10))] },
         Suite { counts: "recorded operations", jobs: history_jobs },
+        Suite { counts: "comparisons of histories", jobs: versions_jobs },
         Suite { counts: "lifetimes", jobs: lifetime_jobs },
         Suite { counts: "extremes", jobs: extreme_jobs },
     ]
@@ -62,6 +63,12 @@ fn kill_jobs(seed: u64, program: &Path) -> Vec<Job> {
 fn history_jobs(seed: u64, _: &Path) -> Vec<Job> {
     let tally = Arc::default();
     (0..60).map(|i| history::job(derive(seed, i), i % 3 > 0, &tally)).collect()
+}
+
+fn versions_jobs(seed: u64, _: &Path) -> Vec<Job> {
+    // Consecutive jobs have consecutive kinds and shapes.
+    let first = derive(seed, 0) >> 8;
+    (0..40).map(|i| versions::job(first + i)).collect()
 }
 
 fn lifetime_jobs(seed: u64, program: &Path) -> Vec<Job> {

@@ -27,7 +27,7 @@ pub fn job(n: u64) -> Job {
 /// Runs the n-th job: one of five kinds in turn, each with all shapes of trees.
 pub fn execute(n: u64) -> Outcome<u64> {
     let (kind, seed) = (n % 5, n / 5);
-    let shape = seed % 6;
+    let shape = seed % SHAPES;
     let done = match kind {
         0 => run(n, shape, 0)?,
         1 => run(n, shape, 2)?,
@@ -41,9 +41,14 @@ pub fn execute(n: u64) -> Outcome<u64> {
         3 => {
             let age = Duration::from_millis(20);
             let retention = [Retention::Age(age), Retention::Versions(3), Retention::VersionsOrAge(2, age)];
-            retain(n, retention[(seed / 6 % 3) as usize], [0, 0, 2][(seed / 18 % 3) as usize], shape)?
+            retain(
+                n,
+                retention[(seed / SHAPES % 3) as usize],
+                [0, 0, 2][(seed / SHAPES / 3 % 3) as usize],
+                shape,
+            )?
         }
-        _ => salvage(n, shape, !shape.is_multiple_of(3) && shape < 3)?,
+        _ => salvage(n, shape, (1..3).contains(&shape))?,
     };
     Ok(done)
 }
@@ -325,17 +330,22 @@ fn value(rng: &mut Rng) -> Vec<u8> {
     value
 }
 
+/// Number of shapes of trees.
+const SHAPES: u64 = 8;
+
 fn options(shape: u64) -> KeyspaceOptions {
-    let options = KeyspaceOptions::preset(match shape % 3 {
-        0 => Preset::Mneme,
-        1 => Preset::PebblesDb,
-        _ => Preset::Leveled,
-    });
-    let placement = if shape.is_multiple_of(2) { PlacementPolicy::InPlace } else { PlacementPolicy::Hybrid };
+    let options = match shape % 4 {
+        0 => KeyspaceOptions::preset(Preset::Mneme),
+        1 => KeyspaceOptions::preset(Preset::PebblesDb),
+        2 => KeyspaceOptions::preset(Preset::Leveled),
+        // Many small tables on all levels, so that compactions have only some of the versions of a key.
+        _ => KeyspaceOptions::default().block_size(128).levels(4).skip_levels(false).level0_tables(1),
+    };
+    let placement = if shape < 4 { PlacementPolicy::InPlace } else { PlacementPolicy::Hybrid };
     options
         .history(Retention::All)
         .placement(placement)
-        .memtable_bytes(16 << 10)
+        .memtable_bytes(if shape % 4 < 3 { 16 << 10 } else { 4 << 10 })
         .top_level_bits(4)
         .bit_decrement(1)
 }
@@ -508,12 +518,29 @@ fn run(seed: u64, shape: u64, threads: usize) -> Result<u64> {
         compare(&Reads::Now(&open.keyspace), &model, &mut rng)?;
         let report = open.db.check(&mut |_| ())?;
         assert!(report.problems.is_empty(), "{:?}", report.problems);
+        at_the_newest(&open, &mut model)?;
     }
     let Open { env, db, .. } = open;
     db.close()?;
     let report = cairn::check_in(env, "/db", &mut |_| ())?;
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     Ok(3 * ROUNDS)
+}
+
+/// For each key, reads and then writes just before its newest version.
+fn at_the_newest(open: &Open, model: &mut Model) -> Result<()> {
+    let before = model.clone();
+    for (key, versions) in &before.versions {
+        let Some((newest, _)) = versions.last_key_value() else { continue };
+        let time = Time::from_micros(newest.micros().saturating_sub(1));
+        let found = open.keyspace.get_at(key, time)?;
+        assert!(found == before.at(key, time), "{}: {found:?}", key.escape_ascii());
+        open.keyspace.put_at(key, "just before", time)?;
+        *model =
+            after(model, (vec![(key.clone(), Some(time), Some(b"just before".to_vec()))], None), Time::MIN);
+        assert!(open.keyspace.get(key)? == model.at(key, Time::MAX).and_then(|version| version.value));
+    }
+    Ok(())
 }
 
 /// Returns whether the power cut came before the end.

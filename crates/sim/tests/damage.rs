@@ -3,6 +3,7 @@
 use sim::damage::{self, Tally};
 use sim::jobs::{Job, run_all};
 use sim::random::{derive, fresh_seed};
+use sim::sets::tiny_shapes;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +12,14 @@ fn min_images() -> u64 {
     sim::scaled(200_000, 10_000)
 }
 
-/// Number of databases: a seed modulo 8 and modulo 3 selects its options and its ending, so this covers each pair
-/// once at full length.
+/// A seed modulo the number of shapes, and modulo 3, selects the options of a database and its ending: so many cover each pair once.
+fn pairs() -> u64 {
+    3 * tiny_shapes().len() as u64
+}
+
+/// Number of databases.
 fn fixtures() -> u64 {
-    sim::scaled(24, 3)
+    sim::scaled(pairs(), 3)
 }
 
 /// A database takes seconds. One that takes longer than this hangs.
@@ -41,6 +46,6 @@ fn damage_is_never_a_wrong_answer() {
 
 /// Consecutive fixtures have consecutive options and endings, with fresh seeds too.
 fn job(fixture: u64, fresh: u64, tally: &Arc<Tally>) -> Job {
-    let fresh = derive(fresh, fixture) / 24 * 24 + fixture % 24;
+    let fresh = derive(fresh, fixture) / pairs() * pairs() + fixture % pairs();
     damage::job(if fixture.is_multiple_of(2) { fixture } else { fresh }, tally.clone())
 }

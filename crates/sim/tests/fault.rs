@@ -3,6 +3,7 @@
 use sim::fault;
 use sim::jobs::run_all;
 use sim::random::{derive, fresh_seed};
+use sim::sets::tiny_shapes;
 use std::time::Duration;
 
 /// Minimum number of failed operations.
@@ -10,10 +11,14 @@ fn min_failed() -> u64 {
     sim::scaled(50_000, 5_000)
 }
 
-/// Number of scripts started together. A seed modulo 8 selects the options of its keyspaces: a round of a full run has
-/// all of them.
+/// A seed modulo this selects the options of its keyspaces.
+fn shapes() -> u64 {
+    tiny_shapes().len() as u64
+}
+
+/// Number of scripts started together. A round of a full run has all options.
 fn scripts_per_round() -> u64 {
-    sim::scaled(8, 4)
+    sim::scaled(shapes(), 4)
 }
 
 /// A script takes seconds. One that takes longer than this hangs.
@@ -29,7 +34,7 @@ fn whatever_fails_no_answer_is_wrong_and_nothing_is_lost() {
         let scripts = round * scripts_per_round()..(round + 1) * scripts_per_round();
         let seed = |i: u64| match i.is_multiple_of(2) {
             true => i + round % 2,
-            false if sim::is_full() => derive(fresh, i) / 8 * 8 + i % 8,
+            false if sim::is_full() => derive(fresh, i) / shapes() * shapes() + i % shapes(),
             false => derive(fresh, i),
         };
         let report = run_all(scripts.map(|i| fault::job(seed(i))).collect(), HANG);

@@ -2,7 +2,7 @@
 
 use cairn::env::{Env, SimEnv, Survival};
 use cairn::{Database, Durability, KeyspaceOptions, Options, Slice};
-use sim::crash::{Cut, Expectation, Ledger, Recovered};
+use sim::crash::{Content, Cut, Expectation, Ledger, Recovered, Versions};
 use sim::model::Write;
 use std::sync::Arc;
 
@@ -33,7 +33,8 @@ fn ledger() -> Ledger {
 
 fn state(a: &[(&str, &str)], b: &[(&str, &str)]) -> Recovered {
     let slices = |pairs: &[(&str, &str)]| {
-        pairs.iter().map(|(k, v)| (Slice::from(k.as_bytes()), Slice::from(v.as_bytes()))).collect()
+        let entries = pairs.iter().map(|(k, v)| (Slice::from(k.as_bytes()), Slice::from(v.as_bytes())));
+        Content { entries: entries.collect(), versions: None }
     };
     [("a".to_owned(), slices(a)), ("b".to_owned(), slices(b))].into()
 }
@@ -93,12 +94,40 @@ fn wrong_resurrected_and_invented_entries_are_found() {
 }
 
 #[test]
+fn lost_invented_and_exchanged_versions_are_found() {
+    let with_versions = |all: bool, of_x: &[Option<&str>]| {
+        let mut recovered = state(&[("x", "3"), ("z", "4")], &[("y", "2"), ("z", "4")]);
+        let of_x = of_x.iter().map(|value| value.map(|value| Slice::from(value.as_bytes()))).collect();
+        let z = vec![Some(Slice::copy_from(b"4"))];
+        let by_key = [(b"x".to_vec(), of_x), (b"z".to_vec(), z)].into();
+        recovered.get_mut("a").unwrap().versions = Some(Versions { all, by_key });
+        recovered
+    };
+    for (all, of_x, is_right) in [
+        (true, &[Some("1"), Some("3")][..], true),
+        (false, &[Some("1"), Some("3")], true),
+        (false, &[Some("3")], true),
+        (true, &[Some("3")], false),
+        (false, &[Some("3"), Some("1")], false),
+        (true, &[Some("1"), Some("1"), Some("3")], false),
+        (true, &[Some("1"), None, Some("3")], false),
+        (false, &[Some("2"), Some("3")], false),
+    ] {
+        let recovered = with_versions(all, of_x);
+        match is_right {
+            true => assert_eq!(verdict(&recovered, Cut::Process), Ok(4), "{of_x:?}"),
+            false => finds(&recovered, Cut::Process, "keyspace a, key x: versions of"),
+        }
+    }
+}
+
+#[test]
 fn wrong_lists_of_keyspaces_are_found() {
     let mut recovered = state(&[("x", "1")], &[("y", "2")]);
     recovered.remove("b");
     finds(&recovered, Cut::Power, "the keyspaces are [\"a\"]");
     recovered = state(&[("x", "1")], &[("y", "2")]);
-    recovered.insert("c".into(), Vec::new());
+    recovered.insert("c".into(), Content::default());
     finds(&recovered, Cut::Power, "the keyspaces are [\"a\", \"b\", \"c\"]");
 }
 
@@ -109,7 +138,7 @@ fn a_creation_in_flight_may_be_there_or_not() {
     let expectation = ledger.expectation();
     let mut recovered = state(&[("x", "1")], &[("y", "2")]);
     assert_eq!(ledger.judge(&recovered, &expectation, Cut::Power).ok(), Some(2));
-    recovered.insert("c".into(), Vec::new());
+    recovered.insert("c".into(), Content::default());
     assert_eq!(ledger.judge(&recovered, &expectation, Cut::Power).ok(), Some(2));
     ledger.end_change();
     recovered.remove("c");
@@ -141,7 +170,7 @@ fn a_disk_that_lies_about_a_sync_is_found() {
     let judge = |env: Arc<SimEnv>, expectation: &Expectation| {
         let entries =
             open(env).open_keyspace("a").unwrap().iter().collect::<cairn::Result<Vec<_>>>().unwrap();
-        ledger.judge(&[("a".to_owned(), entries)].into(), expectation, Cut::Power)
+        ledger.judge(&[("a".to_owned(), Content { entries, versions: None })].into(), expectation, Cut::Power)
     };
     let expectation = ledger.expectation();
     assert_eq!(judge(env.crash_clone(Survival::Nothing, 2), &expectation), Ok(2));

@@ -3,7 +3,7 @@
 //! A recovered state is right if it is the state after the first *p* commits (P2). *p* is at least the number of
 //! commits that must survive this kind of cut (P1), and at most one more than the number of commits that returned.
 //! Keyspaces are created and dropped durably, independent of commits: the catalog is the last acknowledged one, or
-//! the next one while a creation or drop is in flight.
+//! the next one while a creation or drop is in flight. The older versions in keyspaces with history are those of the same prefix.
 
 use crate::data::Value;
 use crate::finding::{Finding, Outcome, ensure, first_difference};
@@ -16,8 +16,36 @@ use std::ops::Bound;
 /// The keyspaces by name.
 pub type Catalog = BTreeMap<String, Incarnation>;
 
-/// The content of a recovered database: the entries of each keyspace in order.
-pub type Recovered = BTreeMap<String, Vec<(Slice, Slice)>>;
+/// The content of a recovered database: that of each keyspace.
+pub type Recovered = BTreeMap<String, Content>;
+
+/// The content of a keyspace.
+#[derive(Default)]
+pub struct Content {
+    /// The newest versions, in the order of keys.
+    pub entries: Vec<(Slice, Slice)>,
+    /// All versions of a keyspace with history.
+    pub versions: Option<Versions>,
+}
+
+/// What a keyspace with history shows of the past.
+pub struct Versions {
+    /// Whether retention keeps all versions.
+    pub all: bool,
+    /// The versions of each key, the oldest first; `None` for a delete.
+    pub by_key: Histories<Slice>,
+}
+
+/// The versions of keys, the oldest first. Of deletes only those that hide something.
+pub type Histories<V> = BTreeMap<Vec<u8>, Vec<Option<V>>>;
+
+/// Adds a version of a key, after its older ones.
+pub fn add_version<V>(histories: &mut Histories<V>, key: &[u8], value: Option<V>) {
+    let hides = |versions: &Vec<Option<V>>| matches!(versions.last(), Some(Some(_)));
+    if value.is_some() || histories.get(key).is_some_and(hides) {
+        histories.entry(key.to_vec()).or_default().push(value);
+    }
+}
 
 type Contents = BTreeMap<Incarnation, BTreeMap<Vec<u8>, Value>>;
 
@@ -193,16 +221,26 @@ impl Ledger {
             "P2: the keyspaces are {names:?}, which is none of {:?}",
             expectation.catalogs.iter().map(|c| c.keys().collect::<Vec<_>>()).collect::<Vec<_>>()
         );
-        let hashes: BTreeMap<&String, u64> = recovered.iter().map(|(name, e)| (name, hash_all(e))).collect();
+        let hashes: BTreeMap<&String, u64> =
+            recovered.iter().map(|(name, c)| (name, hash_all(&c.entries))).collect();
         let floor = expectation.floor(cut);
         let fits = |catalog: &Catalog, prefix: usize| {
             let state = &self.prefixes[prefix];
             catalog.iter().all(|(name, keyspace)| state.get(keyspace).copied().unwrap_or(0) == hashes[name])
         };
+        let mut other_versions = None;
         for prefix in (floor..=expectation.ceiling).rev() {
-            if catalogs.iter().any(|c| fits(c, prefix)) {
-                return Ok(prefix);
+            for catalog in catalogs.iter().filter(|c| fits(c, prefix)) {
+                match self.other_versions(recovered, catalog, prefix) {
+                    None => return Ok(prefix),
+                    difference => other_versions = difference,
+                }
             }
+        }
+        if let Some(difference) = other_versions {
+            return Err(Finding::new(format!(
+                "P2: the newest versions are those of a prefix, but {difference}"
+            )));
         }
         for prefix in (0..floor).rev() {
             if catalogs.iter().any(|c| fits(c, prefix)) {
@@ -216,6 +254,41 @@ impl Ledger {
             }
         }
         Err(self.no_prefix(recovered, catalogs[0], floor, expectation.ceiling))
+    }
+
+    /// The first difference between the older versions and those after `prefix` commits.
+    fn other_versions(&self, recovered: &Recovered, catalog: &Catalog, prefix: usize) -> Option<String> {
+        let with_history =
+            |(name, id): (_, &Incarnation)| Some((name, *id, recovered[name].versions.as_ref()?));
+        for (name, keyspace, found) in catalog.iter().filter_map(with_history) {
+            let mut expected = Histories::new();
+            for commit in &self.commits[..prefix] {
+                let writes = commit.iter().filter(|w| w.keyspace == keyspace).map(|w| (&w.key[..], &w.value));
+                // Of the writes of one key in one batch the last one counts. If it has expired, a range delete before it shows.
+                let last: BTreeMap<&[u8], &Option<Value>> = writes.clone().collect();
+                match found.all {
+                    true => last.into_iter().for_each(|(k, v)| add_version(&mut expected, k, v.as_ref())),
+                    false => writes.for_each(|(k, v)| add_version(&mut expected, k, v.as_ref())),
+                }
+            }
+            let is_same = |found: &Option<Slice>, expected: &Option<&Value>| {
+                found.as_deref() == expected.map(|value| &value[..])
+            };
+            for key in expected.keys().chain(found.by_key.keys()) {
+                let all = expected.get(key).map_or(&[][..], |versions| versions);
+                let there = found.by_key.get(key).map_or(&[][..], |versions| versions);
+                // Those that retention has removed need not be the oldest.
+                let mut rest = all.iter();
+                let is_part = there.iter().all(|found| rest.any(|expected| is_same(found, expected)));
+                if !is_part || (found.all && there.len() < all.len()) {
+                    let (key, there, all) = (key.escape_ascii(), lengths(there), lengths(all));
+                    return Some(format!(
+                        "keyspace {name}, key {key}: versions of {there:?} bytes, not of {all:?}"
+                    ));
+                }
+            }
+        }
+        None
     }
 
     /// The finding for a state that matches no prefix: its difference from the closest prefix.
@@ -244,7 +317,8 @@ impl Ledger {
         let (mut words, mut count) = (Vec::new(), 0);
         for (name, keyspace) in catalog {
             let want = contents.get(keyspace).unwrap_or(&empty);
-            let got: BTreeMap<&[u8], &[u8]> = recovered[name].iter().map(|(k, v)| (&k[..], &v[..])).collect();
+            let got: BTreeMap<&[u8], &[u8]> =
+                recovered[name].entries.iter().map(|(k, v)| (&k[..], &v[..])).collect();
             count += want.iter().filter(|(k, v)| got.get(&k[..]) != Some(&&v[..])).count();
             count += got.keys().filter(|k| !want.contains_key(**k)).count();
             let want = want.iter().map(|(k, v)| (&k[..], &v[..]));
@@ -252,6 +326,10 @@ impl Ledger {
         }
         (format!("{count} entries differ ({})", words.join("; ")), count)
     }
+}
+
+fn lengths<V: AsRef<[u8]>>(versions: &[Option<V>]) -> Vec<Option<usize>> {
+    versions.iter().map(|value| value.as_ref().map(|value| value.as_ref().len())).collect()
 }
 
 fn hash_all(entries: &[(Slice, Slice)]) -> u64 {

@@ -22,5 +22,5 @@ mod setup;
 mod trials;
 
 pub use history::{job, run};
-pub use ledger::{Catalog, Cut, Expectation, Ledger, Recovered};
+pub use ledger::{Catalog, Content, Cut, Expectation, Ledger, Recovered, Versions};
 pub use setup::{Coverage, Focus};

@@ -1,12 +1,12 @@
 //! One recovery: opens the surviving disk, judges the content, writes more, and verifies that those writes last. In a
 //! fifth of the cases a second crash happens during the open.
 
-use super::ledger::{Cut, Expectation, Ledger, Recovered};
+use super::ledger::{Content, Cut, Expectation, Histories, Ledger, Recovered, Versions, add_version};
 use super::setup::{PATH, draw_options, lock};
 use crate::finding::{Finding, Outcome, ensure, first_difference, show};
 use crate::random::{Draw, Rng, derive};
 use cairn::env::{SimEnv, Survival};
-use cairn::{Database, Durability, Options, Slice};
+use cairn::{Database, Durability, Keyspace, Options, Result, Retention, Slice};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -93,10 +93,25 @@ fn crash_while_opening(env: &Arc<SimEnv>, seed: u64) -> Arc<Mutex<Option<Second>
 fn read_all(db: &Database) -> Outcome<Recovered> {
     let mut recovered = Recovered::new();
     for name in db.keyspaces() {
-        let entries = db.open_keyspace(&name)?.iter().collect::<cairn::Result<Vec<(Slice, Slice)>>>();
-        recovered.insert(name, entries.map_err(|e| Finding::from(e).context("P3: reading after the crash"))?);
+        let content = read(&db.open_keyspace(&name)?);
+        recovered.insert(name, content.map_err(|e| Finding::from(e).context("P3: reading after the crash"))?);
     }
     Ok(recovered)
+}
+
+fn read(keyspace: &Keyspace) -> Result<Content> {
+    let entries = keyspace.iter().collect::<Result<_>>()?;
+    let retention = keyspace.options().history;
+    if retention == Retention::None {
+        return Ok(Content { entries, versions: None });
+    }
+    let mut by_key = Histories::new();
+    // From the end: the oldest version of a key first.
+    for version in keyspace.changes::<&[u8]>(.., ..)?.rev() {
+        let version = version?;
+        add_version(&mut by_key, &version.key, version.value);
+    }
+    Ok(Content { entries, versions: Some(Versions { all: retention == Retention::All, by_key }) })
 }
 
 fn check(db: &Database) -> Outcome {
@@ -107,10 +122,10 @@ fn check(db: &Database) -> Outcome {
 
 /// Other reads must agree with the full scan.
 fn look_up(db: &Database, recovered: &Recovered, rng: &mut Rng) -> Outcome {
-    for (name, entries) in recovered {
+    for (name, Content { entries, .. }) in recovered {
         let keyspace = db.open_keyspace(name)?;
         if rng.chance(1, 4) {
-            let mut backward = keyspace.iter().rev().collect::<cairn::Result<Vec<_>>>()?;
+            let mut backward = keyspace.iter().rev().collect::<Result<Vec<_>>>()?;
             backward.reverse();
             ensure!(backward == *entries, "keyspace {name} reads differently from the end");
         }
@@ -138,7 +153,8 @@ fn write_on(
 ) -> Outcome {
     let owned =
         |entries: Vec<(Slice, Slice)>| entries.into_iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
-    let mut exact: Exact = recovered.into_iter().map(|(name, entries)| (name, owned(entries))).collect();
+    let mut exact: Exact =
+        recovered.into_iter().map(|(name, content)| (name, owned(content.entries))).collect();
     if exact.len() < 2 || rng.chance(1, 8) {
         db.create_keyspace("new", draw_options(rng))?;
         exact.insert("new".into(), BTreeMap::new());
@@ -209,7 +225,7 @@ fn compare(db: &Database, exact: &Exact) -> Outcome {
         exact.keys()
     );
     for (name, want) in exact {
-        let got = recovered[name].iter().map(|(k, v)| (&k[..], &v[..]));
+        let got = recovered[name].entries.iter().map(|(k, v)| (&k[..], &v[..]));
         if let Some(difference) = first_difference(got, want.iter().map(|(k, v)| (&k[..], &v[..]))) {
             return Err(Finding::new(format!("keyspace {name}: {difference}")));
         }
