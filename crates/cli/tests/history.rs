@@ -13,11 +13,20 @@ fn versions_are_put_read_and_listed_by_time() {
     let all = cairn.ok("history", &["tea"]);
     let lines: Vec<Vec<&str>> = all.lines().map(|line| line.split('\t').collect()).collect();
     assert_eq!(lines.len(), 3, "{all}");
-    assert_eq!((lines[0][1], lines[0][2]), ("-", "5"));
-    assert_eq!(lines[1], ["2026-01-01T11:00:00.5Z", lines[0][0], "4"]);
-    assert_eq!(lines[2], ["2026-01-01T10:00:00Z", lines[1][0], "late"], "the later write of the same time");
+    assert_eq!(lines[0][1..], ["-", "put", "5"]);
+    assert_eq!(lines[1], ["2026-01-01T11:00:00.5Z", lines[0][0], "put", "4"]);
+    assert_eq!(
+        lines[2],
+        ["2026-01-01T10:00:00Z", lines[1][0], "put", "late"],
+        "the later write of the same time"
+    );
     let part = cairn.ok("history", &["tea", "--to", "2026-01-01T11:00:00.5Z", "--reverse", "--limit", "1"]);
     assert_eq!(part.lines().count(), 1);
+    cairn.ok("put", &["gone", "deleted"]);
+    let text = cairn.ok("history", &["gone"]);
+    let ends: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').skip(2).collect()).collect();
+    assert_eq!(ends, [vec!["put", "deleted"], vec!["delete"], vec!["put", "1"]]);
+    cairn.ok("delete", &["gone"]);
     let gone = cairn.ok("history", &["--json", "gone"]);
     assert!(gone.lines().next().unwrap().contains("\"until\":null,\"value\":null"), "{gone}");
     assert_eq!(cairn.ok("get", &["--at", "2026-01-01T11:30:00Z", "tea"]), "4\n");

@@ -20,8 +20,8 @@ Examples:
   cairn history --db /tmp/d price --from 2026-11-25T10:00:00Z --reverse --limit 10
   cairn history --db /tmp/d --json price | jq .time
 
-A version is a line: time, tab, the time of the next version or - if it is the newest, tab, value. A delete has no value and ends
-with \"deleted\" in place of it.";
+A version is a line of fields with tabs between them: its time; the time at which it ended, or - if it is the newest; put or delete;
+and of a put the value.";
 
 /// Arguments of `history`.
 #[derive(Debug, clap::Args)]
@@ -116,11 +116,11 @@ pub fn version_line(version: &Version, form: Form) -> Vec<u8> {
         line.extend_from_slice(time.as_bytes());
         line.push(b'\t');
         line.extend_from_slice(until.as_deref().unwrap_or("-").as_bytes());
-        line.push(b'\t');
+        line.extend_from_slice(if version.value.is_some() { b"\tput\t" } else { b"\tdelete" });
         match &version.value {
             Some(value) if hex => hex_into(&mut line, value),
             Some(value) => escape_into(&mut line, value),
-            None => line.extend_from_slice(b"deleted"),
+            None => {}
         }
     }
     line.push(b'\n');

@@ -59,7 +59,8 @@ pub struct LoadArgs {
     /// Treat a key that exists or occurs twice as a bad line [default: the last value wins]
     #[arg(long, conflicts_with_all = ["timestamp", "history"])]
     unique: bool,
-    /// Leave records out whose times lie before what the retention of the keyspace keeps [default: the load ends there]
+    /// Leave records out whose times lie before what the retention of the keyspace keeps [default: the load ends there]. The summary
+    /// counts them among the records
     #[arg(long, requires = "timestamp")]
     skip_expired: bool,
     /// Print the summary as JSON
@@ -207,7 +208,13 @@ pub fn load(args: LoadArgs) -> Result<()> {
     if args.json {
         print_json(&mut out, &serde_json::json!(summary))?;
     } else {
-        writeln!(out, "loaded {} into keyspace {keyspace:?} in {:.1} s", summary.text(), summary.seconds)?;
+        let left_out = if args.skip_expired { ", those left out included," } else { "" };
+        writeln!(
+            out,
+            "loaded {}{left_out} into keyspace {keyspace:?} in {:.1} s",
+            summary.text(),
+            summary.seconds
+        )?;
     }
     out.flush()?;
     if let Some(first) = &summary.first_bad {
