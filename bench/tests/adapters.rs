@@ -4,7 +4,7 @@
 //! Without features, only Cairn is built in. For all: `cargo test --release -p cairn-bench --features peers --test
 //! adapters`. With `ADAPTER=redb`, only the engine of that name is tested.
 
-use bench::engine::{Engine, Kind, RequestedSettings};
+use bench::engine::{Engine, Kind, RequestedSettings, split_version_key, version_key};
 use bench::generate::mix;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Included, Unbounded};
@@ -437,5 +437,55 @@ fn writes_are_synced_when_they_are_to_be() {
         println!("{}: {all} calls that sync for {KEYS} synced writes, {none} for as many others", kind.name);
         assert!(all >= KEYS as usize, "{}: {all} calls that sync for {KEYS} writes", kind.name);
         assert!(none <= KEYS as usize / 4, "{}: {none} calls that sync for none", kind.name);
+    });
+}
+
+/// Versions of keys of one length, put in the order of time, as the histories do.
+#[test]
+fn versions_are_found_by_key_and_time() {
+    for_each_kind(|kind, dir| {
+        let engine = open(kind, dir);
+        let (mut random, mut versions) = (Random(7), BTreeMap::new());
+        for time in 0..3000u64 {
+            let key = format!("key/{:04}", random.below(40)).into_bytes();
+            let value = random.value();
+            engine.put_version(&key, time, &value, false).unwrap();
+            versions.insert(version_key(&key, time), value);
+        }
+        for settled in [false, true] {
+            if settled {
+                engine.settle().unwrap();
+            }
+            for _ in 0..200 {
+                let key = format!("key/{:04}", random.below(41)).into_bytes();
+                let from = random.below(3000) as u64;
+                let to = from + random.below(3001 - from as usize) as u64;
+                let range = (Included(version_key(&key, to)), Included(version_key(&key, from)));
+                let expected: Vec<Entry> =
+                    versions.range(range).map(|(k, v)| (k.clone(), v.clone())).collect();
+                let mut found = Vec::new();
+                let visit = &mut |version: &[u8], value: &[u8]| {
+                    found.push((version.to_vec(), value.to_vec()));
+                    true
+                };
+                engine.versions(&key, (from, to), visit).unwrap();
+                assert!(found == expected, "{}: {} from {from} to {to}", kind.name, key.escape_ascii());
+            }
+        }
+        if kind.name == "cairn-history" {
+            let as_of = 1500;
+            let mut expected = BTreeMap::new();
+            for (version, value) in &versions {
+                let (key, time) = split_version_key(version).unwrap();
+                if time <= as_of {
+                    expected.entry(key.to_vec()).or_insert(value.clone());
+                }
+            }
+            let mut found = BTreeMap::new();
+            let visit = &mut |key: &[u8], value: &[u8]| found.insert(key.to_vec(), value.to_vec()).is_none();
+            engine.scan_as_of(as_of, b"key/0010", visit).unwrap();
+            assert!(found == expected.split_off(&b"key/0010"[..]));
+        }
+        engine.close().unwrap();
     });
 }

@@ -59,6 +59,11 @@ impl Drop for SortedFile {
     }
 }
 
+/// What an entry counts as in memory.
+fn bytes_of(key: &[u8], value: Option<&[u8]>) -> usize {
+    key.len() + value.map_or(0, <[u8]>::len) + 64
+}
+
 impl SortedFile {
     fn empty() -> Arc<SortedFile> {
         Arc::new(SortedFile { file: None, path: PathBuf::new(), index: Vec::new(), len: 0 })
@@ -165,7 +170,7 @@ impl Inner {
     }
 
     fn write(&self, key: &[u8], value: Option<&[u8]>, sync: bool) -> Result<()> {
-        let bytes = key.len() + value.map_or(0, <[u8]>::len) + 64;
+        let bytes = bytes_of(key, value);
         let mut record = Vec::with_capacity(bytes);
         record.extend_from_slice(key);
         record.extend_from_slice(value.unwrap_or_default());
@@ -193,9 +198,10 @@ impl Inner {
             .range_mut::<[u8], _>((Bound::Unbounded, Bound::Included(key)))
             .next_back()
             .expect("a range begins at the empty key");
-        range.memory.insert(key.to_vec(), value.map(<[u8]>::to_vec));
-        range.bytes += bytes;
-        state.bytes += bytes;
+        let replaced = range.memory.insert(key.to_vec(), value.map(<[u8]>::to_vec));
+        let replaced = replaced.map_or(0, |old| bytes_of(key, old.as_deref()));
+        range.bytes = range.bytes + bytes - replaced;
+        state.bytes = state.bytes + bytes - replaced;
         if state.bytes - state.merging >= self.memory_bytes {
             self.changed.notify_all();
         }
@@ -229,8 +235,7 @@ impl Inner {
                     let mut memory = old.memory;
                     for (from, file) in files.into_iter().rev() {
                         let part = memory.split_off(&from);
-                        let bytes =
-                            part.iter().map(|(k, v)| k.len() + v.as_ref().map_or(0, Vec::len) + 64).sum();
+                        let bytes = part.iter().map(|(k, v)| bytes_of(k, v.as_deref())).sum();
                         state.ranges.insert(from, Range { memory: part, bytes, ..Range::of(file) });
                     }
                 }
