@@ -173,12 +173,18 @@ A preset is a set of values for the keyspace options:
 - `parallax`: the thresholds and the tree of the Parallax thesis: a leveled tree that grows by 8, large values in the log. Medium values are
   in place ([ADR 23](adr/0023-no-transient-segments.md)); `large_up_to` = 0.2 puts them into the log, too. With `balanced` and `placement`
   = `hybrid`, less is written.
+- `mneme`: `balanced` with `history` = `all`: older versions in a tree of their own ([ADR 25](adr/0025-history.md)). Any preset can have a
+  history.
 
 Options that a preset does not mention have their default:
 
-| option | balanced (the default) | pebblesdb | leveled | parallax |
-| --- | --- | --- | --- | --- |
 ";
+    let names = Preset::ALL.map(|preset| match preset {
+        Preset::Balanced => "balanced (the default)".to_string(),
+        other => other.to_string(),
+    });
+    writeln!(out, "| option | {} |", names.join(" | ")).unwrap();
+    writeln!(out, "| --- |{}", " --- |".repeat(names.len())).unwrap();
     for spec in KeyspaceOptions::specs() {
         let values = pairs.each_ref().map(|(_, pairs)| value(pairs, spec.name));
         if values.iter().any(|v| *v != values[0]) {

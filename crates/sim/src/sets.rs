@@ -67,6 +67,7 @@ pub fn option_sets() -> Vec<OptionSet> {
         set("pebblesdb", 1, std::slice::from_ref(&pebbles), MEDIUM),
         set("leveled", 1, std::slice::from_ref(&leveled), MEDIUM),
         set("parallax", 1, std::slice::from_ref(&parallax), MEDIUM),
+        set("mneme", 1, &[preset(Preset::Mneme).top_level_bits(9).bit_decrement(2)], MEDIUM),
         set("presets", 2, &[balanced.clone(), pebbles.clone(), leveled.clone(), parallax], SMALL),
         // The defaults of users: flushes happen only on request.
         set("defaults", 2, &[KeyspaceOptions::default()], MEDIUM),
@@ -277,8 +278,8 @@ mod tests {
         let sets = option_sets();
         let names: BTreeSet<_> = sets.iter().map(|s| s.name).collect();
         assert!(names.len() == sets.len() && sets.len() >= 24);
-        for name in ["balanced", "pebblesdb", "leveled", "parallax"] {
-            assert!(names.contains(name));
+        for preset in Preset::ALL {
+            assert!(names.contains(&preset.to_string()[..]));
         }
         for set in &sets {
             set.options.validate().unwrap();

@@ -236,10 +236,14 @@ impl Actor {
             let found = entries.iter().map(parse).collect::<Outcome<Content>>()?;
             return compare("recent", &found, self.ledger.content(NAMES[space]));
         }
-        let value = match self.rng.chance(1, 2) {
-            true => self
+        let value = match self.rng.below(3) {
+            0 => self
                 .call("get_at", |h, _| Ok(h.spaces[space].get_at(&key, Time::MAX)?.and_then(|v| v.value)))?,
-            false => self.call("history", |h, _| {
+            1 => self.call("multi_get_at", |h, _| {
+                let found = h.spaces[space].multi_get_at(&[&key], Time::MAX)?.pop().flatten();
+                Ok(found.and_then(|v| v.value))
+            })?,
+            _ => self.call("history", |h, _| {
                 Ok(h.spaces[space].history(&key, ..)?.next().transpose()?.and_then(|v| v.value))
             })?,
         };
@@ -267,7 +271,17 @@ impl Actor {
             match self.call("put_at", put)? {
                 Some(()) if wins => drop(self.ledger.content_mut(NAMES[space]).insert(key.clone(), number)),
                 Some(()) => {}
-                None => break,
+                None => return Ok(()),
+            }
+        }
+        if self.rng.chance(1, 3) {
+            let time = Time::from_micros(self.ledger.new_number());
+            let removed =
+                self.call("remove_at", |h, _| h.spaces[space].remove_at_with(&key, time, durability))?;
+            if let Some(removed) = removed {
+                self.ledger.content_mut(NAMES[space]).remove(&key);
+                let removed = removed.and_then(|v| v.value).map(|value| number_of(&value)).transpose()?;
+                ensure!(removed == Some(number), "remove_at returns {removed:?} instead of {number}");
             }
         }
         Ok(())

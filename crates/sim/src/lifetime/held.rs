@@ -6,7 +6,7 @@
 use super::ledger::{Content, NAMES, number_of, parse};
 use crate::finding::{Finding, Outcome, ensure};
 use crate::random::{Draw, Rng};
-use cairn::{Cursor, Keyspace, Range, RangeAt, Retention, Slice, Snapshot};
+use cairn::{Cursor, Keyspace, Range, RangeAt, Retention, Slice, Snapshot, Time, Versions};
 
 /// A held object with its expected content.
 pub enum Held {
@@ -16,6 +16,8 @@ pub enum Held {
     Cursor(Box<Cursor>, Content),
     /// An iterator over entries with their times, with those that it has not returned yet.
     Recent(Box<RangeAt>, Content),
+    /// An iterator over all versions, with the newest ones of the keys that it has not reached yet, and the last key.
+    Versions(Box<Versions>, Content, String),
     /// A snapshot with the thread's entries in each keyspace, and their prefix.
     Snapshot(Snapshot, [Content; 2], String),
 }
@@ -43,13 +45,14 @@ impl Held {
             Held::Range(..) => "a move of a held iterator",
             Held::Cursor(..) => "a seek of a held cursor",
             Held::Recent(..) => "a move of a held iterator with times",
+            Held::Versions(..) => "a move of a held iterator over versions",
             Held::Snapshot(..) => "a read of a held snapshot",
         }
     }
 
     /// Whether it ends with the first error.
     pub fn is_iterator(&self) -> bool {
-        matches!(self, Held::Range(..) | Held::Recent(..))
+        matches!(self, Held::Range(..) | Held::Recent(..) | Held::Versions(..))
     }
 
     /// Uses the object once. A snapshot needs keyspaces; without them nothing is done.
@@ -60,6 +63,7 @@ impl Held {
                 let mut entries = recent.map(|found| found.map(|entry| (entry.key, entry.value)));
                 step(&mut entries, left, rng.chance(1, 3))
             }
+            Held::Versions(versions, left, last) => next_version(versions, left, last),
             Held::Cursor(cursor, content) => seek(cursor, content, rng),
             Held::Snapshot(snapshot, contents, prefix) => match spaces {
                 Some(spaces) => look(snapshot, spaces, contents, prefix, rng),
@@ -86,6 +90,32 @@ fn step(
     right(entry.as_ref().ok() == wanted.as_ref(), || {
         format!("an iterator gives {entry:?} instead of {wanted:?}")
     })
+}
+
+/// The first version of each key, which is its newest, must be what the thread has written.
+fn next_version(versions: &mut Versions, left: &mut Content, last: &mut String) -> Moved {
+    let Some(version) = versions.next() else {
+        return match left.first_key_value() {
+            None => Ok(Ok(Step::Ended)),
+            Some(wanted) => {
+                Ok(Err(Finding::new(format!("an iterator over versions ends before {wanted:?}"))))
+            }
+        };
+    };
+    let version = version?;
+    let number = version.value.as_ref().map(|value| number_of(value)).transpose();
+    let Ok(key) = String::from_utf8(version.key.to_vec()) else {
+        return Ok(Err(Finding::new("a version of a key of no thread")));
+    };
+    let is_newest = key != *last;
+    let wanted = if is_newest { left.remove(&key) } else { None };
+    let is_right = match (&number, is_newest) {
+        (Ok(number), true) => *number == wanted && left.first_key_value().is_none_or(|(next, _)| *next > key),
+        (number, false) => number.is_ok(),
+        (Err(_), true) => false,
+    };
+    last.clone_from(&key);
+    right(is_right, || format!("versions: {key} is {number:?} instead of {wanted:?}, before {left:?}"))
 }
 
 fn seek(cursor: &mut Cursor, content: &Content, rng: &mut Rng) -> Moved {
@@ -141,9 +171,10 @@ fn look(
         let found = snapshot.get(space, format!("{prefix}never"))?;
         return right(found.is_none(), || format!("a snapshot has {found:?} where nothing was ever"));
     };
-    let found = match rng.chance(1, 2) {
-        true => snapshot.get(space, key)?,
-        false => snapshot.multi_get(space, &[key])?.pop().flatten(),
+    let found = match rng.below(3) {
+        0 => snapshot.get(space, key)?,
+        1 if has_history(space) => snapshot.get_at(space, key, Time::MAX)?.and_then(|version| version.value),
+        _ => snapshot.multi_get(space, &[key])?.pop().flatten(),
     };
     let number = found.as_ref().map(|value| number_of(value)).transpose();
     right(number == Ok(content.get(key).copied()), || format!("a snapshot shows {key} as {number:?}"))
@@ -152,7 +183,10 @@ fn look(
 /// Creates an iterator or cursor to hold.
 pub fn hold(space: &Keyspace, prefix: &str, content: Content, rng: &mut Rng) -> cairn::Result<Held> {
     let end = format!("{prefix}~");
-    Ok(match rng.below(3) {
+    Ok(match rng.below(4) {
+        2 if has_history(space) => {
+            Held::Versions(Box::new(space.changes(prefix..&end, ..)?), content, String::new())
+        }
         0 => Held::Range(Box::new(space.prefix(prefix)), content),
         1 if has_history(space) => Held::Recent(Box::new(space.recent(prefix..&end)?), content),
         _ => Held::Cursor(Box::new(space.cursor_bounded(prefix..&end)), content),
