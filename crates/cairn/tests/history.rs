@@ -2,8 +2,8 @@
 
 use cairn::env::{Rng, SimEnv};
 use cairn::{
-    Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset, Result, Retention, Time,
-    Version,
+    Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset, Result, Retention, Slice,
+    Time, Version,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -483,6 +483,40 @@ fn late_writes_of_a_group_are_compared_with_each_other() -> Result<()> {
             assert_eq!(version.value.as_deref(), Some(version.time.micros().to_string().as_bytes()));
             until = Some(version.time);
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_range_delete_in_the_first_batch_covers_later_entries_with_earlier_times() -> Result<()> {
+    let db = Database::open_in(SimEnv::new(1), "/db", Options::default().background_threads(0))?;
+    let keyspace = db.keyspace("k", options())?;
+    let mut batch = db.batch();
+    batch.delete_range(&keyspace, "a".."z");
+    batch.put_at(&keyspace, "k", "before", Time::from_micros(5));
+    db.write(batch, Durability::Os)?;
+    assert!(keyspace.get("k")?.is_none());
+    assert_eq!(keyspace.history("k", ..)?.count(), 2);
+    Ok(())
+}
+
+#[test]
+fn a_snapshot_keeps_a_range_delete_that_a_version_of_its_time_replaces() -> Result<()> {
+    let db = Database::open_in(SimEnv::new(1), "/db", Options::default().background_threads(0))?;
+    let keyspace = db.keyspace("k", options())?;
+    keyspace.put("k", "1")?;
+    keyspace.delete_range("a".."z")?;
+    let deleted = keyspace.history("k", ..)?.next().unwrap()?;
+    let snapshot = db.snapshot();
+    keyspace.put_at("k", "2", deleted.time)?;
+    for compacted in [false, true] {
+        if compacted {
+            keyspace.compact()?;
+        }
+        let seen = snapshot.history(&keyspace, "k", ..)?.collect::<Result<Vec<_>>>()?;
+        assert!(seen.len() == 2 && seen[0] == deleted, "{compacted}: {seen:?}");
+        let now = keyspace.history("k", ..)?.map(|v| v.map(|v| v.value)).collect::<Result<Vec<_>>>()?;
+        assert_eq!(now, ["2", "1"].map(|v| Some(Slice::copy_from(v.as_bytes()))));
     }
     Ok(())
 }

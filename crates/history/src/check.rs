@@ -22,8 +22,8 @@ pub struct BothTrees<'a, C> {
 struct OfKey {
     prefix: Vec<u8>,
     last: Option<(Time, Seq)>,
-    /// The latest version in the historical tree that is not later than the flushes of the primary tree, and whether a range delete ended it.
-    older: Option<(Time, bool)>,
+    /// The latest version in the historical tree that is not later than the flushes of the primary tree.
+    older: Option<Time>,
     /// An entry of the primary tree was met.
     has_newest: bool,
 }
@@ -49,17 +49,16 @@ pub fn check_versions<C: Cursor>(
     while merge.valid() {
         go_on()?;
         let (trailer, is_primary) = (merge.trailer(), merge.current() == PRIMARY);
-        let split = split(merge.key()).and_then(|(prefix, time)| {
+        let split = split(merge.key()).filter(|(prefix, time)| {
             let stored = merge.value();
             user_key.clear();
-            let ended_by_range = match is_primary {
-                true => split_primary(stored).map(|_| false),
-                false => split_historical(stored, time).map(|(_, ended)| ended.by_range),
-            };
-            let is_key = put_key_of(&mut user_key, prefix);
-            Some((prefix, time, ended_by_range.filter(|_| is_key)?))
+            put_key_of(&mut user_key, prefix)
+                && match is_primary {
+                    true => split_primary(stored).is_some(),
+                    false => split_historical(stored, *time).is_some(),
+                }
         });
-        let Some((prefix, time, ended_by_range)) = split else {
+        let Some((prefix, time)) = split else {
             problem(format!("the entry {:?} is no version of a key", Slice::copy_from(merge.key())));
             merge.next()?;
             continue;
@@ -76,11 +75,11 @@ pub fn check_versions<C: Cursor>(
         }
         if !is_primary {
             if trailer.seq() <= trees.flushed {
-                of_key.older = of_key.older.or(Some((time, ended_by_range)));
+                of_key.older = of_key.older.or(Some(time));
             }
         } else if !std::mem::replace(&mut of_key.has_newest, true)
-            && let Some((older, ended_by_range)) = of_key.older.filter(|(older, _)| *older > time)
-            && !(ended_by_range && trailer.is_delete())
+            && !trailer.is_delete()
+            && let Some(older) = of_key.older.filter(|older| *older > time)
             && trees.ranges.newest(&user_key, MAX_SEQ) <= trailer.seq()
         {
             let older = older.micros();
@@ -150,14 +149,10 @@ mod tests {
     #[test]
     fn a_delete_may_be_left_of_what_a_range_tombstone_hid() {
         let none = RangeSet::default();
-        for (is_delete, by_range) in [(true, true), (true, false), (false, true)] {
+        for is_delete in [true, false] {
             let mut left = newest(b"a", 3, 1);
             left.1 = if is_delete { Trailer::new(1, EntryKind::Delete) } else { left.1 };
-            let mut hidden = older(b"a", 6, 5);
-            hidden.2.clear();
-            let ended = Ended::at(Time::from_micros(7), false).by_range(by_range);
-            put_historical(&mut hidden.2, Time::from_micros(6), ended);
-            assert_eq!(check(&[left], &[hidden], &none).is_empty(), is_delete && by_range);
+            assert_eq!(check(&[left], &[older(b"a", 6, 5)], &none).is_empty(), is_delete);
         }
     }
 

@@ -87,9 +87,9 @@ impl<F: FnMut(&[u8], Trailer, &[u8]) -> Result<()>> EvictionSink for Evictions<'
         // A delete may be dropped although a reader sees it, and not the later write at its time: also one by a range tombstone of that time.
         let is_delete = trailer.is_delete() || range == Some(time);
         if !kept && (self.next != Some(time) || is_delete) {
-            let ends = [(self.next, false), (range, true)];
-            // A version at the time of a range delete replaces it.
-            let end = ends.into_iter().filter_map(|(time, by_range)| Some((time?, by_range))).min();
+            // A version at the time of a range delete replaces it, but not for a reader that does not see that version.
+            let by_range = range.is_some_and(|range| self.next.is_none_or(|next| range <= next));
+            let end = self.next.into_iter().chain(range).min().map(|end| (end, by_range));
             // The job goes on without the entry, so that an error must end it rather than lose a version.
             if end.is_none() && !trailer.is_delete() {
                 return wrong(ErrorKind::Io, "is the newest and would be dropped");

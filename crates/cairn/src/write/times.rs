@@ -16,7 +16,7 @@ use crate::state::{Batch, DbInner, KeyspaceInner, Role, Writer};
 use crate::sync::Ordering;
 use crate::wal::Entries;
 use base::planted::{Bug, planted};
-use base::{EntryKind, Error, ErrorKind, RangeSet, RangeTombstone, Result, Seq, Time};
+use base::{EntryKind, Error, ErrorKind, MAX_SEQ, RangeSet, RangeTombstone, Result, Seq, Time};
 use history::{Ended, put_historical, version_key};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -188,7 +188,8 @@ fn with_late_writes(batch: &Batch, seq: Seq, newest: &[Time], now: &dyn Fn() -> 
             }
         }
         let key = (entry.keyspace, entry.key);
-        let is_deleted = || deleted.get(&entry.keyspace).is_some_and(|set| set.newest(entry.key, seq) > 0);
+        let is_deleted =
+            || deleted.get(&entry.keyspace).is_some_and(|set| set.newest(entry.key, MAX_SEQ) > 0);
         let by_range = batch.time.filter(|_| entry.time.is_some() && is_deleted());
         let (replaced, by_range) =
             (written.get(&key).map(|time| (*time, false)), by_range.map(|time| (time, true)));
