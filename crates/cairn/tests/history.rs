@@ -520,3 +520,52 @@ fn a_snapshot_keeps_a_range_delete_that_a_version_of_its_time_replaces() -> Resu
     }
     Ok(())
 }
+
+/// Late writes, removals and queries in other threads, while the keyspace is dropped or the database closed.
+#[test]
+fn late_writes_beside_a_drop_and_a_close_end_with_an_error() -> Result<()> {
+    for round in 0..40 {
+        let env = SimEnv::new(round);
+        let db = Database::open_in(env.clone(), "/db", Options::default().memory_budget(1 << 20))?;
+        let keyspace = db.keyspace("k", options().memtable_bytes(4 << 10))?;
+        let other = db.keyspace("other", options())?;
+        let started = std::sync::Barrier::new(3);
+        std::thread::scope(|scope| {
+            for thread in 0..2u64 {
+                let (db, keyspace, other, started) = (db.clone(), keyspace.clone(), other.clone(), &started);
+                scope.spawn(move || {
+                    let call = |i: u64| {
+                        let (key, time) = (key(i % 7), Time::from_micros(1 + i * 7919 % 1000));
+                        match (i + thread) % 4 {
+                            0 => keyspace.put_at(&key, "late", time),
+                            1 => keyspace.remove_at(&key, time).map(|_| ()),
+                            2 => keyspace.history(&key, ..)?.try_for_each(|version| version.map(|_| ())),
+                            _ => {
+                                let mut batch = db.batch();
+                                batch.put_at(&keyspace, &key, "late", time);
+                                batch.put_at(&other, &key, "late", time);
+                                db.write(batch, Durability::Os)
+                            }
+                        }
+                    };
+                    started.wait();
+                    let error = (0..).find_map(|i| call(i).err()).unwrap();
+                    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+                });
+            }
+            started.wait();
+            std::thread::sleep(Duration::from_micros(500 * round));
+            match round % 2 {
+                0 => db.drop_keyspace("k"),
+                _ => db.clone().close(),
+            }
+        })?;
+        drop((keyspace, other));
+        db.close()?;
+        let report = cairn::check_in(env.clone(), "/db", &mut |_| ())?;
+        assert!(report.problems.is_empty(), "{:?}", report.problems);
+        let db = Database::open_in(env, "/db", Options::default())?;
+        assert_eq!(db.keyspaces().len(), if round % 2 == 0 { 1 } else { 2 });
+    }
+    Ok(())
+}

@@ -227,6 +227,27 @@ fn without_a_manifest_tables_and_logs_tell_all() {
     }
 }
 
+/// A caller forced a time as late as is allowed, so that the database gave later ones.
+#[test]
+fn versions_with_times_that_no_caller_may_give_are_salvaged() {
+    let sim = SimEnv::new(3);
+    let db = open(&sim, "/db");
+    let keyspace = db.create_keyspace("k", small(Compression::None).history(Retention::All)).unwrap();
+    let mut batch = db.batch();
+    batch.put_at(&keyspace, "a", "forced", Time::from_micros(1 << 63));
+    batch.take_any_time();
+    db.write(batch, Durability::Os).unwrap();
+    keyspace.put("a", "after it").unwrap();
+    drop(keyspace);
+    db.close().unwrap();
+    let report = salvage(&sim).unwrap();
+    assert!(report.is_complete(), "{report}");
+    let db = open(&sim, "/new");
+    let versions = db.open_keyspace("k").unwrap().history("a", ..).unwrap();
+    let times: Vec<u64> = versions.map(|v| v.unwrap().time.micros()).collect();
+    assert_eq!(times, [(1 << 63) + 1, 1 << 63]);
+}
+
 #[test]
 fn late_versions_in_a_log_are_found_without_a_manifest() {
     let sim = SimEnv::new(3);

@@ -2,7 +2,7 @@
 //!
 //! A keyspace with history has two trees. The *primary tree* has the newest version of each key, as without history. The *historical tree*
 //! has the older ones, which compactions of the primary tree drop, under keys that consist of key and time
-//! ([`version_key`]). `docs/adr/0025-history.md` has the design, and what of it is built.
+//! ([`version_key`]). `docs/adr/0025-history.md` has the design.
 //!
 //! Source: Mneme (Theodorakis, University of Ioannina, 2015), chapter 4. Other than there, older versions are not merged into the historical
 //! layer when they are dropped.

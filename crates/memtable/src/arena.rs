@@ -181,6 +181,10 @@ mod tests {
         assert_eq!(spare.bytes(), 64, "not more than 200 in all");
         drop(again);
         assert_eq!(spare.bytes(), 64 + 120);
+        let held = arena(256, 8);
+        spare.close();
+        drop((held, arena(64, 8)));
+        assert_eq!(spare.bytes(), 0, "nothing after the end");
     }
 
     #[test]

@@ -80,12 +80,12 @@ fn advise_huge_pages(_: NonNull<u8>, _: usize) {}
 #[derive(Default)]
 pub struct SpareMemory {
     state: Mutex<State>,
-    /// Maximum of the bytes that have pages, in all pieces and in what was taken.
-    limit: u64,
 }
 
 #[derive(Default)]
 struct State {
+    /// Maximum of the bytes that have pages, in all pieces and in what was taken.
+    limit: u64,
     pieces: Vec<Piece>,
     /// Bytes that had pages when they were taken, in memtables that use them now.
     taken: u64,
@@ -107,7 +107,7 @@ impl State {
 impl SpareMemory {
     /// Keeps at most this number of bytes, those included that are used again.
     pub fn new(limit: u64) -> SpareMemory {
-        SpareMemory { limit, ..SpareMemory::default() }
+        SpareMemory { state: Mutex::new(State { limit, ..State::default() }) }
     }
 
     /// The bytes that are kept.
@@ -131,6 +131,12 @@ impl SpareMemory {
         drop(pieces);
     }
 
+    /// Frees everything, and keeps nothing more: no memtable will need it.
+    pub fn close(&self) {
+        self.state.lock().limit = 0;
+        self.clear();
+    }
+
     /// Takes a piece of this size, the one with the most pages, and the number of bytes that have them.
     pub(crate) fn take(&self, size: usize) -> Option<(Memory, u64)> {
         let mut state = self.state.lock();
@@ -147,11 +153,11 @@ impl SpareMemory {
         let mut state = self.state.lock();
         state.taken -= taken;
         let mut freed = Vec::new();
-        match touched <= self.limit {
+        match touched <= state.limit {
             true => state.pieces.push(Piece { memory, touched, age: 0 }),
             false => freed.push(Piece { memory, touched, age: 0 }),
         }
-        while state.pieces.len() > MAX_PIECES || state.bytes() + state.taken > self.limit {
+        while state.pieces.len() > MAX_PIECES || state.bytes() + state.taken > state.limit {
             let of_all = state.pieces.iter().enumerate();
             let Some((smallest, _)) = of_all.min_by_key(|(_, piece)| piece.touched) else { break };
             freed.push(state.pieces.swap_remove(smallest));

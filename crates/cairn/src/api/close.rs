@@ -73,7 +73,7 @@ impl DbInner {
             self.logs.recycled.give_up();
         }
         self.release_directory();
-        self.spare_memory.clear();
+        self.spare_memory.close();
         self.commit.turn_away(|| Err(self.status.stop_reason()));
         let error = self.state.lock().error_or_damage();
         synced.and(joined).and(error.map_or(Ok(()), Err))

@@ -356,9 +356,9 @@ impl Keyspace {
     /// section 3.2: *GetHistory*.)
     ///
     /// The keyspace must have history (option `history`). The iterator shows the state at its creation, and holds what an iterator over
-    /// entries does: see [`Keyspace::range`]. Versions that had expired by then may be missing from the start, or disappear: then the one before
-    /// is still said to have ended when it did, or later. A seek costs one in each sorted run of both trees that may have versions of the key; from there
-    /// on it reads sequentially.
+    /// entries does: see [`Keyspace::range`]. Versions that had expired by then may be missing from the start, or disappear: then the one
+    /// before is still said to have ended when it did, or later. A seek costs one in each sorted run of both trees that may have versions of
+    /// the key; from there on it reads sequentially.
     ///
     /// ```
     /// # fn main() -> cairn::Result<()> {
@@ -419,7 +419,8 @@ impl Keyspace {
 
     /// The version of `key` that was the newest at `time`; `None` if there was none, or it is a delete.
     ///
-    /// Costs what [`Keyspace::get`] does if the newest version of all is that old and no delete, and otherwise also a seek as that of [`Keyspace::history`].
+    /// Costs what [`Keyspace::get`] does if the newest version of all is that old and no delete, and otherwise also a seek as that of
+    /// [`Keyspace::history`].
     ///
     /// # Errors
     /// As for [`Keyspace::get`]; `InvalidArgument` when the keyspace has no history.

@@ -192,6 +192,7 @@ impl Salvage<'_> {
             walk.put_key(&mut key)?;
             let mut batch = db.batch();
             batch.take_any_time();
+            batch.is_copy = true;
             if version.is_delete {
                 batch.delete_at(&keyspace, &key, version.time);
             } else {

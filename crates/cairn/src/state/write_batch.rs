@@ -39,6 +39,8 @@ pub struct Batch {
     pub(crate) takes_time: bool,
     /// Whether any time is taken as it is, because the versions were in a database before.
     pub(crate) takes_any_time: bool,
+    /// Whether the times are those of another database, which may have given later ones than a caller may.
+    pub(crate) is_copy: bool,
     /// Whether writes that lie before what retention keeps are left out, instead of refusing the batch.
     pub(crate) skips_expired: bool,
     /// The earliest and the latest of the times that the caller gave to entries.
@@ -57,10 +59,10 @@ const MAX_OWN_TIME: Time = Time::from_micros(1 << 63);
 
 /// Checks that an entry may have a time of its own.
 #[inline]
-pub(crate) fn check_time(keyspace: &KeyspaceInner, time: Option<Time>) -> Result<()> {
+pub(crate) fn check_time(keyspace: &KeyspaceInner, time: Option<Time>, is_copy: bool) -> Result<()> {
     match time {
         None => Ok(()),
-        Some(time) if time > MAX_OWN_TIME => {
+        Some(time) if time > MAX_OWN_TIME && !is_copy => {
             let (time, most) = (time.micros(), MAX_OWN_TIME.micros());
             Err(Error::invalid(format!("a version may have a time of at most {most} us, not {time}")))
         }
@@ -88,7 +90,9 @@ impl Batch {
         if self.error.is_some() {
             return;
         }
-        if let Err(e) = keyspace.limits.check(key, value).and_then(|()| check_time(keyspace, time)) {
+        if let Err(e) =
+            keyspace.limits.check(key, value).and_then(|()| check_time(keyspace, time, self.is_copy))
+        {
             self.error = Some(e);
             return;
         }

@@ -71,7 +71,7 @@ impl DbInner {
         durability: Durability,
     ) -> Result<()> {
         keyspace.limits.check(key, value)?;
-        check_time(keyspace, time)?;
+        check_time(keyspace, time, false)?;
         let as_batch = || {
             let mut batch = Batch::default();
             batch.push(keyspace, kind, key, value, time);

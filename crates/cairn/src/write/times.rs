@@ -150,6 +150,7 @@ fn with_late_writes(batch: &Batch, seq: Seq, newest: &[Time], now: &dyn Fn() -> 
         time: batch.time,
         skips_expired: batch.skips_expired,
         takes_any_time: batch.takes_any_time,
+        is_copy: batch.is_copy,
         // Also if all of its writes are late.
         has_history: true,
         ..Batch::default()
