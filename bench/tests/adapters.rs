@@ -25,6 +25,15 @@ const ASKED: RequestedSettings = RequestedSettings {
 /// An engine that settles may watch the whole process until nothing happens in it: so one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// Runs a test on each engine in an empty directory, but not on prototypes: these recover nothing, and scan forward only.
+fn for_each_store(test: impl Fn(&Kind, &Path)) {
+    for_each_kind(|kind, dir| {
+        if kind.name != "range-merge" {
+            test(kind, dir);
+        }
+    });
+}
+
 /// Runs a test on each engine in an empty directory.
 fn for_each_kind(test: impl Fn(&Kind, &Path)) {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -234,7 +243,7 @@ fn collect(
 
 #[test]
 fn engines_are_as_an_ordered_map() {
-    for_each_kind(|kind, dir| {
+    for_each_store(|kind, dir| {
         let mut model = Model::new(kind, dir, 1);
         model.check_all();
         for part in 1..=4 {
@@ -278,7 +287,7 @@ const ROUNDS: u32 = 20;
 /// or of the one before.
 #[test]
 fn engines_are_used_by_threads_at_once() {
-    for_each_kind(|kind, dir| {
+    for_each_store(|kind, dir| {
         let engine = open(kind, dir);
         for key in 0..KEYS {
             engine.put(&key.to_be_bytes(), &stamped(key, 0), false).unwrap();
@@ -393,7 +402,7 @@ fn run_victim(kind: &Kind, dir: &Path, sync: &str, wrapper: &[&str]) {
 /// Writes that were not synced outlive the process; one that was synced, and those before it, do anyway.
 #[test]
 fn writes_outlive_the_process() {
-    for_each_kind(|kind, dir| {
+    for_each_store(|kind, dir| {
         run_victim(kind, dir, MIDDLE, &[]);
         let engine = open(kind, dir);
         let last = if loses_unsynced(kind) { KEYS / 2 } else { KEYS };
@@ -425,7 +434,7 @@ fn writes_are_synced_when_they_are_to_be() {
         println!("strace is not there, or must not trace: nothing was tested");
         return;
     }
-    for_each_kind(|kind, dir| {
+    for_each_store(|kind, dir| {
         let count = |sync: &str| {
             let dir = dir.join(sync);
             std::fs::create_dir(&dir).unwrap();
@@ -472,7 +481,7 @@ fn versions_are_found_by_key_and_time() {
                 assert!(found == expected, "{}: {} from {from} to {to}", kind.name, key.escape_ascii());
             }
         }
-        if kind.name == "cairn-history" {
+        if ["cairn-history", "rocksdb-timestamps"].contains(&kind.name) {
             let as_of = 1500;
             let mut expected = BTreeMap::new();
             for (version, value) in &versions {

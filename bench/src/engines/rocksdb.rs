@@ -1,10 +1,12 @@
-//! RocksDB, with values in its tables and with values in blob files.
+//! RocksDB: with values in its tables, with values in blob files, and with user-defined timestamps.
 //!
 //! Uses the requested memory, threads and filters, no compression, and RocksDB's defaults for everything else.
 //! [`Engine::settings`] lists the settings that differ from the defaults.
 //!
 //! RocksDB's statistics have a small cost per operation, so they are off. With `CAIRN_BENCH_ENGINE_STATS=1` in the
 //! environment they are on, and [`Engine::written_bytes`] returns a value, to verify the kernel's count.
+
+mod timestamps;
 
 use super::locked;
 use crate::engine::{Engine, Error, Kind, RequestedSettings, Result, Stalls, Visit};
@@ -23,20 +25,26 @@ const STATISTICS: &str = "CAIRN_BENCH_ENGINE_STATS";
 /// Minimum length of values in blob files, in bytes.
 const MIN_BLOB_SIZE: u64 = 512;
 
-/// RocksDB with default options, and with blob files.
+/// RocksDB with default options, with blob files, and with timestamps.
 pub fn kinds() -> Vec<Kind> {
     vec![
         Kind {
             name: "rocksdb",
             title: "RocksDB",
             version,
-            open: |dir, requested| open(dir, requested, Values::InTables),
+            open: |dir, requested| open(dir, requested, Variant::Plain),
         },
         Kind {
             name: "rocksdb-blob",
             title: "RocksDB with blob files",
             version,
-            open: |dir, requested| open(dir, requested, Values::InBlobFiles),
+            open: |dir, requested| open(dir, requested, Variant::BlobFiles),
+        },
+        Kind {
+            name: "rocksdb-timestamps",
+            title: "RocksDB with user-defined timestamps",
+            version,
+            open: |dir, requested| Ok(Box::new(timestamps::Timestamps::open(dir, requested)?)),
         },
     ]
 }
@@ -47,15 +55,18 @@ fn version() -> String {
     version.split_once('+').map_or(version, |(_, of_library)| of_library).to_string()
 }
 
-/// Where large values are stored.
+/// What differs from the default options.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Values {
-    InTables,
-    InBlobFiles,
+enum Variant {
+    Plain,
+    /// Large values are stored in blob files.
+    BlobFiles,
+    /// Keys have timestamps, and all versions are kept.
+    Timestamps,
 }
 
-fn open(dir: &Path, requested: &RequestedSettings, values: Values) -> Result<Box<dyn Engine>> {
-    Ok(Box::new(RocksDb::open(dir, requested, values)?))
+fn open(dir: &Path, requested: &RequestedSettings, variant: Variant) -> Result<Box<dyn Engine>> {
+    Ok(Box::new(RocksDb::open(dir, requested, variant)?))
 }
 
 struct RocksDb {
@@ -70,7 +81,7 @@ struct RocksDb {
 }
 
 impl RocksDb {
-    fn open(dir: &Path, requested: &RequestedSettings, values: Values) -> Result<RocksDb> {
+    fn open(dir: &Path, requested: &RequestedSettings, variant: Variant) -> Result<RocksDb> {
         let statistics = std::env::var(STATISTICS).is_ok_and(|value| value == "1");
         let jobs = background_jobs(requested.background_threads);
         let cache = Cache::new_lru_cache(requested.cache_bytes as usize);
@@ -86,11 +97,14 @@ impl RocksDb {
         options.set_max_background_jobs(jobs);
         options.set_max_open_files(-1);
         options.set_block_based_table_factory(&table);
-        if values == Values::InBlobFiles {
+        if variant == Variant::BlobFiles {
             options.set_enable_blob_files(true);
             options.set_min_blob_size(MIN_BLOB_SIZE);
             options.set_enable_blob_gc(true);
             options.set_blob_cache(&cache);
+        }
+        if variant == Variant::Timestamps {
+            timestamps::set_comparator(&mut options);
         }
         if statistics {
             options.enable_statistics();
@@ -100,7 +114,7 @@ impl RocksDb {
         let mut write_sync = WriteOptions::default();
         write_sync.set_sync(true);
         let db = DB::open(&options, dir)?;
-        let mut settings = settings(requested, values, jobs, statistics);
+        let mut settings = settings(requested, variant, jobs, statistics);
         settings.insert("fast CRC32C".to_string(), fast_crc(dir));
         let rocksdb = RocksDb {
             db,
@@ -141,7 +155,7 @@ fn fast_crc(dir: &Path) -> String {
 /// Settings that differ from the defaults, and defaults that matter in a comparison.
 fn settings(
     requested: &RequestedSettings,
-    values: Values,
+    variant: Variant,
     jobs: i32,
     statistics: bool,
 ) -> BTreeMap<String, String> {
@@ -164,12 +178,18 @@ fn settings(
         ),
         ("other options", "default".to_string()),
     ];
-    if values == Values::InBlobFiles {
+    if variant == Variant::BlobFiles {
         settings.extend([
             ("enable_blob_files", "true".to_string()),
             ("min_blob_size", MIN_BLOB_SIZE.to_string()),
             ("enable_blob_garbage_collection", "true, from age 0.25 (default) on".to_string()),
             ("blob_cache", "the block cache".to_string()),
+        ]);
+    }
+    if variant == Variant::Timestamps {
+        settings.extend([
+            ("comparator", "bytes, with timestamps of 8 bytes; a callback of the benchmark".to_string()),
+            ("full_history_ts_low", "none (default): all versions are kept".to_string()),
         ]);
     }
     settings.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
@@ -288,7 +308,7 @@ mod tests {
             filter_bits_per_key: 10,
             data_bytes_max: 1 << 20,
         };
-        let rocksdb = RocksDb::open(dir.path(), &requested, Values::InTables).unwrap();
+        let rocksdb = RocksDb::open(dir.path(), &requested, Variant::Plain).unwrap();
         assert!(rocksdb.settings()["fast CRC32C"].starts_with("Supported"), "{:?}", rocksdb.settings());
         assert_eq!(rocksdb.stalls().unwrap().seconds, 0.0);
     }

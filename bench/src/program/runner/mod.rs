@@ -67,12 +67,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     run.conclude(finished, &out)
 }
 
-/// The named engines, or all; Cairn with other options, and prototypes, only if named.
+/// The named engines, or all; Cairn with other options, prototypes, and RocksDB with timestamps, which is for histories, only if named.
 fn chosen_engines(args: &RunArgs) -> Result<Vec<Kind>, Failure> {
     let all = bench::engines::all();
     let names: Vec<&str> = all.iter().map(|kind| kind.name).collect();
     all_known("engine", &args.engines, &names)?;
-    let by_default = |name: &str| !name.starts_with("cairn-") && name != "range-merge";
+    let by_default =
+        |name: &str| !name.starts_with("cairn-") && !["range-merge", "rocksdb-timestamps"].contains(&name);
     let requested = |name: &str| args.engines.iter().any(|requested| requested == name);
     Ok(all
         .into_iter()
