@@ -57,6 +57,8 @@ pub enum SegmentKind {
     Manifest = 2,
     /// Values that a collection has copied out of logs.
     Values = 3,
+    /// Keys and places of entries of a keyspace without order.
+    Hints = 4,
 }
 
 impl SegmentKind {
@@ -72,6 +74,7 @@ impl fmt::Display for SegmentKind {
             SegmentKind::Wal => "write-ahead log",
             SegmentKind::Manifest => "manifest",
             SegmentKind::Values => "values",
+            SegmentKind::Hints => "hints",
         })
     }
 }
@@ -156,10 +159,16 @@ impl RawChunk {
     /// begin there.
     #[inline]
     pub(crate) fn parse(rest: &[u8]) -> Option<RawChunk> {
+        RawChunk::parse_header(rest, rest.len())
+    }
+
+    /// The same with less than the payload: `room` bytes are left in the block or file.
+    #[inline]
+    pub(crate) fn parse_header(rest: &[u8], room: usize) -> Option<RawChunk> {
         let header = rest.first_chunk::<CHUNK_HEADER_LEN>()?;
         let kind = ChunkType::from_code(header[6])?;
         let payload_len = usize::from(u16::from_le_bytes([header[4], header[5]]));
-        if payload_len > rest.len() - CHUNK_HEADER_LEN {
+        if payload_len > room - CHUNK_HEADER_LEN {
             return None;
         }
         let unsynced = u32::from_le_bytes([header[7], header[8], header[9], header[10]]);

@@ -30,6 +30,7 @@
 
 mod finder;
 mod format;
+mod part;
 mod payload;
 mod reader;
 mod salvage;
@@ -38,6 +39,7 @@ mod writer;
 pub use format::{
     BLOCK_LEN, CHUNK_HEADER_LEN, FORMAT_VERSION, FORMAT_VERSION_OVER, MAX_HEADER_LEN, SegmentKind,
 };
+pub use part::{ChunkPlace, Part, PartsOf, chunk_place};
 pub use payload::{framed_len, payload_offset, remove_headers};
 pub use reader::{SegmentReader, Span, Tail};
 pub use salvage::{Salvaged, salvage};

@@ -293,7 +293,8 @@ impl SegmentReader {
         self.proven_synced
     }
 
-    fn path(&self) -> &Path {
+    /// The path of the file.
+    pub fn path(&self) -> &Path {
         self.window.file.path()
     }
 

@@ -17,13 +17,14 @@ const LAYERS: &[(&str, u32)] = &[
     ("memtable", 2),
     ("table", 3),
     ("values", 3),
-    ("tree", 4),
-    ("history", 5),
-    ("cairn", 6),
-    ("bench", 7),
-    ("sim", 7),
-    ("cli", 8),
-    ("fuzz-targets", 9),
+    ("hashlog", 4),
+    ("tree", 5),
+    ("history", 6),
+    ("cairn", 7),
+    ("bench", 8),
+    ("sim", 8),
+    ("cli", 9),
+    ("fuzz-targets", 10),
 ];
 
 /// Words that the source of a crate must not contain.

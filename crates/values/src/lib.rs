@@ -22,4 +22,4 @@ pub use pick::{FileUse, SegmentFile, pick};
 pub use placement::is_large;
 pub use read::read_value;
 pub use segments::{MAX_ERRORS, Segments};
-pub use value_file::{Maps, ValueFile, parse_value_file_name, value_file_name};
+pub use value_file::{Maps, ValueFile, own_segment, parse_value_file_name, value_file_name};

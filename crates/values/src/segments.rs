@@ -2,13 +2,13 @@
 
 use crate::pick::{FileUse, SegmentFile};
 use crate::read::{read_value, try_read_value};
-use crate::value_file::{Maps, ValueFile, value_file_name};
+use crate::value_file::{Maps, ValueFile, is_own_segment, value_file_name};
 use base::{Error, ErrorKind, Reference, Result, SegmentShare, Slice};
 use env::{Env, ReadFile, WaitingReads};
 use parking_lot::{Mutex, RwLock};
-use record::framed_len;
+use record::{Part, PartsOf, SegmentKind, framed_len};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 /// [`Segments::verify`] ends after so many errors.
@@ -73,6 +73,25 @@ struct Holder {
     obsolete: bool,
 }
 
+fn parts_of(open: &dyn ReadFile, file: SegmentFile, len: u64) -> PartsOf<'_> {
+    let (kind, number) = match file {
+        SegmentFile::Log(number) => (SegmentKind::Wal, number),
+        SegmentFile::Values(number) => (SegmentKind::Values, number),
+    };
+    PartsOf { file: open, kind, number, len }
+}
+
+/// Whether recovery needs the log of a segment: those from `oldest_log` on. A segment that is a value file has none.
+fn is_needed(segment: u64, oldest_log: u64) -> bool {
+    !is_own_segment(segment) && segment >= oldest_log
+}
+
+impl Holder {
+    fn new(bytes: u64, count: u64) -> Holder {
+        Holder { opened: 0, bytes, count, obsolete: false }
+    }
+}
+
 /// After so many failures a file counts as unreadable.
 const UNREADABLE: u32 = 3;
 
@@ -118,7 +137,7 @@ impl Segments {
             let holder = holders.tables.entry(number).or_insert_with(|| {
                 holders.live_bytes = holders.live_bytes.saturating_add(share.bytes);
                 holders.live_count = holders.live_count.saturating_add(share.count);
-                Holder { opened: 0, bytes: share.bytes, count: share.count, obsolete: false }
+                Holder::new(share.bytes, share.count)
             });
             holder.opened += 1;
         }
@@ -166,6 +185,31 @@ impl Segments {
         }
     }
 
+    /// The index of a keyspace, `holder`, has `share` of the entries of a segment. A share without entries is none: the segment can be removed when
+    /// nothing else holds it.
+    pub fn set_share(&self, holder: u64, share: SegmentShare) {
+        let mut held = self.held.lock();
+        let Held { segments, dying, changed, .. } = &mut *held;
+        let holders = segments.entry(share.segment).or_default();
+        let before = holders.tables.get(&holder).map_or((0, 0), |holder| (holder.bytes, holder.count));
+        if before == (share.bytes, share.count) && share.count > 0 {
+            return;
+        }
+        *changed = true;
+        holders.live_bytes = holders.live_bytes.saturating_sub(before.0).saturating_add(share.bytes);
+        holders.live_count = holders.live_count.saturating_sub(before.1).saturating_add(share.count);
+        match share.count {
+            0 => {
+                holders.tables.remove(&holder);
+                dying.insert(share.segment);
+            }
+            count => {
+                let holder = holders.tables.entry(holder).or_insert_with(|| Holder::new(share.bytes, count));
+                (holder.bytes, holder.count) = (share.bytes, count);
+            }
+        }
+    }
+
     /// Recovery does not need `log` any more. Returns whether tables refer to it, or did: it is then removed as a segment.
     pub fn retire(&self, log: u64, len: u64) -> bool {
         let mut held = self.held.lock();
@@ -190,7 +234,7 @@ impl Segments {
 
     /// The manifest names `file`, whose maps are read when they are needed.
     pub fn add_value_file(&self, file: ValueFile) {
-        self.set_moved(file, OnceLock::new(), &[]);
+        self.set_moved(Some(Moved { file, maps: OnceLock::new() }), &[]);
     }
 
     /// All value files are added, and the tables of an opening hold their segments. Forgets moved segments that no table refers to, because
@@ -210,20 +254,21 @@ impl Segments {
         }
     }
 
-    /// A collection has moved the values of `sources` to `file`, and the manifest says so.
-    pub fn replace(&self, sources: &[SegmentFile], file: ValueFile, maps: Maps) {
-        self.set_moved(file, OnceLock::from(maps), sources);
+    /// A collection has moved the values of `sources` to `file`, and the manifest says so. `None`: nothing was alive in them.
+    pub fn replace(&self, sources: &[SegmentFile], file: Option<(ValueFile, Maps)>) {
+        self.set_moved(file.map(|(file, maps)| Moved { file, maps: OnceLock::from(maps) }), sources);
     }
 
-    fn set_moved(&self, file: ValueFile, maps: OnceLock<Maps>, sources: &[SegmentFile]) {
+    fn set_moved(&self, new: Option<Moved>, sources: &[SegmentFile]) {
         let mut moved = self.moved.write();
         let mut held = self.held.lock();
-        let new = Arc::new(Moved { file, maps });
-        for &segment in &new.file.segments {
-            moved.insert(segment, new.clone());
+        let Held { segments, dying, changed, log_lens, .. } = &mut *held;
+        if let Some(new) = new.map(Arc::new) {
+            for &segment in &new.file.segments {
+                moved.insert(segment, new.clone());
+            }
         }
         // Segments of the sources that nothing refers to any more.
-        let Held { segments, dying, changed, .. } = &mut *held;
         moved.retain(|segment, at| {
             let stays = !sources.contains(&SegmentFile::Values(at.file.number));
             if !stays {
@@ -232,6 +277,15 @@ impl Segments {
             }
             stays
         });
+        for source in sources {
+            if let SegmentFile::Log(log) = source
+                && !moved.contains_key(log)
+            {
+                segments.remove(log);
+                dying.remove(log);
+                log_lens.remove(log);
+            }
+        }
         *changed = true;
         let mut files = self.files.lock();
         sources.iter().for_each(|source| _ = files.remove(source));
@@ -275,7 +329,8 @@ impl Segments {
         }
         let Held { segments, dying, removed, log_lens, .. } = &mut *held;
         let is_dead = |segment: &u64| segments.get(segment).is_none_or(|holders| holders.tables.is_empty());
-        let dead: Vec<u64> = dying.extract_if(|segment| is_dead(segment) && *segment < oldest_log).collect();
+        let dead: Vec<u64> =
+            dying.extract_if(|segment| is_dead(segment) && !is_needed(*segment, oldest_log)).collect();
         let mut names = Vec::new();
         let mut files = self.files.lock();
         for segment in dead {
@@ -319,7 +374,7 @@ impl Segments {
         let Held { segments, log_lens, failures, .. } = &mut *held;
         let mut uses: BTreeMap<SegmentFile, FileUse> = BTreeMap::new();
         for (&segment, holders) in segments.iter() {
-            if segment >= oldest_log || holders.tables.is_empty() {
+            if is_needed(segment, oldest_log) || holders.tables.is_empty() {
                 continue;
             }
             let (file, file_bytes) = match (moved.get(&segment), log_lens.get(&segment)) {
@@ -368,6 +423,11 @@ impl Segments {
     pub fn is_pinned(&self, segments: &HashSet<u64>) -> bool {
         let held = self.held.lock();
         segments.iter().any(|segment| held.segments.get(segment).is_some_and(|holders| holders.obsolete > 0))
+    }
+
+    /// Where the files are.
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// The file name of a file.
@@ -540,7 +600,7 @@ impl Segments {
 
     /// Opens `file`, in which the values of `segment` were a moment ago.
     fn open_at(&self, file: SegmentFile, segment: u64) -> Result<Arc<dyn ReadFile>> {
-        let open = self.open(file)?;
+        let open = self.open_file(file)?;
         if self.file_of(segment) != file {
             // A collection has removed the file, and may have done so before the handle was kept.
             self.files.lock().remove(&file);
@@ -554,7 +614,48 @@ impl Segments {
         read_value(&*self.env.open(&path)?, &path, reference, reference.offset).map(Slice::from)
     }
 
-    fn open(&self, file: SegmentFile) -> Result<Arc<dyn ReadFile>> {
+    /// Reads the chunk at offset `chunk` of a file of `len` bytes, and those behind it until `is_whole`: see [`PartsOf::read`]. Unless `cached`, a job that
+    /// leaves the disk to reads sees that this one waits.
+    ///
+    /// # Errors
+    /// As for [`PartsOf::read`]; `NotFound` if a collection has removed the file.
+    pub fn read_part(
+        &self,
+        (file, len): (SegmentFile, u64),
+        chunk: u64,
+        expected: usize,
+        cached: bool,
+        is_whole: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<Option<Part>> {
+        let open = self.open_file(file)?;
+        let parts = parts_of(&*open, file, len);
+        if cached {
+            return parts.read(chunk, expected, true, is_whole);
+        }
+        if self.waiting_reads.has_jobs() {
+            if let Some(part) = parts.read(chunk, expected, true, is_whole)? {
+                return Ok(Some(part));
+            }
+            let _waiting = self.waiting_reads.begin_wait();
+            return parts.read(chunk, expected, false, is_whole);
+        }
+        parts.read(chunk, expected, false, is_whole)
+    }
+
+    /// The payload of the record to which the chunk at `chunk` belongs, up to the end of the chunk, and how much of it is before the chunk.
+    ///
+    /// # Errors
+    /// As for [`Segments::read_part`].
+    pub fn read_from_start(&self, (file, len): (SegmentFile, u64), chunk: u64) -> Result<(Vec<u8>, usize)> {
+        let open = self.open_file(file)?;
+        parts_of(&*open, file, len).read_from_start(chunk)
+    }
+
+    /// An open file, from those that are kept open.
+    ///
+    /// # Errors
+    /// `NotFound` if a collection has removed it; `Io`.
+    pub fn open_file(&self, file: SegmentFile) -> Result<Arc<dyn ReadFile>> {
         if let Some(open) = self.files.lock().get(&file) {
             return Ok(open.clone());
         }

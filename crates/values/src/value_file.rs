@@ -26,9 +26,23 @@ pub struct ValueFile {
     pub maps_len: u32,
     /// CRC-32C of the encoded maps.
     pub maps_checksum: u32,
-    /// The segments whose values are in the file, ascending.
+    /// The segments whose values are in the file, ascending. One may be its own ([`own_segment`]).
     pub segments: Vec<u64>,
 }
+
+/// The segment of a value file with entries that are not named by where they were first written: it consists of the file alone, and no
+/// reference leads there.
+pub fn own_segment(number: u64) -> u64 {
+    OWN | number
+}
+
+/// Whether a segment is a value file.
+pub(crate) fn is_own_segment(segment: u64) -> bool {
+    segment & OWN != 0
+}
+
+/// Marks the number of a segment that is a value file: no log has such a number.
+const OWN: u64 = 1 << 62;
 
 /// The file name of value file `number`.
 pub fn value_file_name(number: u64) -> String {
@@ -111,6 +125,11 @@ impl Maps {
     /// The offset in the value file of the value that was first written to `segment` at `old`.
     pub fn get(&self, segment: u64, old: u64) -> Option<u64> {
         self.0.get(&segment)?.get(old)
+    }
+
+    /// Adds a segment without values, which the file is itself.
+    pub fn add_own(&mut self, segment: u64) {
+        self.0.entry(segment).or_default();
     }
 
     /// The segments, ascending.

@@ -1,0 +1,103 @@
+//! [`Files`]: the list of files in which entries of an index are, with what is alive in each.
+
+use crate::place::MAX_FILES;
+use base::{Error, ErrorKind, Result};
+use std::collections::HashMap;
+use values::SegmentFile;
+
+/// A file with entries of a keyspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileUse {
+    /// The file.
+    pub file: SegmentFile,
+    /// Its length, in bytes.
+    pub len: u64,
+    /// Slots of the index whose entries are in it.
+    pub slots: u64,
+    /// Those of them that are the newest of their tag: about the number of live entries.
+    pub live: u64,
+    /// Bytes of all entries of the keyspace that were added to the index from this file.
+    pub bytes: u64,
+    /// Their number.
+    pub count: u64,
+}
+
+impl FileUse {
+    /// The mean length of its entries.
+    pub fn mean_len(&self) -> u64 {
+        self.bytes.checked_div(self.count).unwrap_or(0)
+    }
+
+    /// Bytes of so many of its entries, about.
+    pub fn bytes_of(&self, entries: u64) -> u64 {
+        let bytes = u128::from(self.bytes) * u128::from(entries.min(self.count));
+        bytes.checked_div(u128::from(self.count)).unwrap_or(0) as u64
+    }
+}
+
+/// A list of files; the position of a file in it is part of [`crate::Place`].
+#[derive(Default)]
+pub(crate) struct Files {
+    slots: Vec<Option<FileUse>>,
+    positions: HashMap<SegmentFile, u32>,
+    free: Vec<u32>,
+}
+
+impl Files {
+    /// The position of `file`, of `len` bytes, which is added if it is not there. A file that is added is used by nothing yet.
+    pub(crate) fn position(&mut self, file: SegmentFile, len: u64) -> Result<u32> {
+        if let Some(position) = self.positions.get(&file) {
+            return Ok(*position);
+        }
+        let position = match self.free.pop() {
+            Some(position) => position,
+            None if self.slots.len() < MAX_FILES => {
+                self.slots.push(None);
+                self.slots.len() as u32 - 1
+            }
+            None => {
+                let what =
+                    format!("the entries of a keyspace are in {MAX_FILES} files, and more are not possible");
+                return Err(Error::new(ErrorKind::Io, what));
+            }
+        };
+        self.slots[position as usize] = Some(FileUse { file, len, slots: 0, live: 0, bytes: 0, count: 0 });
+        self.positions.insert(file, position);
+        Ok(position)
+    }
+
+    pub(crate) fn get(&self, position: u32) -> Option<&FileUse> {
+        self.slots.get(position as usize)?.as_ref()
+    }
+
+    pub(crate) fn find(&self, file: SegmentFile) -> Option<u32> {
+        self.positions.get(&file).copied()
+    }
+
+    /// Applies `change` to the file at `position`; one that no slot uses any more is taken from the list.
+    pub(crate) fn update(&mut self, position: u32, change: impl FnOnce(&mut FileUse)) {
+        let Some(file) = self.slots.get_mut(position as usize).and_then(Option::as_mut) else { return };
+        change(file);
+        if file.slots == 0 {
+            self.positions.remove(&file.file);
+            self.slots[position as usize] = None;
+            self.free.push(position);
+        }
+    }
+
+    /// Adds entries to the sums of a file, whose slots are changed apart.
+    pub(crate) fn note_bytes(&mut self, position: u32, count: u64, bytes: u64) {
+        if let Some(file) = self.slots.get_mut(position as usize).and_then(Option::as_mut) {
+            (file.count, file.bytes) = (file.count + count, file.bytes.saturating_add(bytes));
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &FileUse> {
+        self.slots.iter().flatten()
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.slots.capacity() * size_of::<Option<FileUse>>()
+            + self.positions.capacity() * 2 * size_of::<(SegmentFile, u32)>()
+    }
+}

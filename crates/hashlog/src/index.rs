@@ -1,0 +1,371 @@
+//! [`HashIndex`]: where the entries of a keyspace are, by hash.
+//!
+//! A *tag* is 32 bits of the hash of a key. The index has a slot of 12 bytes for each entry: tag and [`Place`]. Slots with the same tag are in
+//! order, the newest first. A tag does not tell a key: a reader reads the entries of its tag, newest first, until one has its key. An
+//! overwrite inserts a slot in front of the older one, and reads nothing; the older slot stays until a collection of its file has compared
+//! the keys. With n entries a reader meets an entry of another key with a probability of n / 2^32.
+//!
+//! The slots are in *leaves* of at most [`MAX_SLOTS`](crate::leaf::MAX_SLOTS), sorted by tag. A directory has the leaves by the first bits of their tags
+//! (extendible hashing: Fagin, Nievergelt, Pippenger and Strong, ACM TODS 1979). A leaf that is full is divided into two; if the directory has no bit
+//! left to tell these two, it doubles: a copy of pointers. So the index grows in steps of microseconds.
+
+use crate::files::{FileUse, Files};
+use crate::leaf::{Change, Leaf, MAX_SLOTS, NewSlot};
+use crate::place::Place;
+use base::Result;
+use parking_lot::RwLock;
+use record::ChunkPlace;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use values::SegmentFile;
+
+/// Where an entry is that may have the key of a reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its slot.
+    pub place: Place,
+    /// Its file.
+    pub file: SegmentFile,
+    /// The length of the file.
+    pub file_len: u64,
+    /// Where it is in the file.
+    pub at: ChunkPlace,
+    /// The mean length of the entries in the file.
+    pub mean_len: u64,
+}
+
+/// The index of a keyspace. One thread at a time changes it; readers run beside it.
+pub struct HashIndex {
+    directory: RwLock<Directory>,
+    files: RwLock<Files>,
+    slots: AtomicU64,
+    /// Slots that are the newest of their tag.
+    live: AtomicU64,
+    /// Bytes of all leaves.
+    leaf_bytes: AtomicU64,
+    /// The bits of a tag that are used: all but in tests, in which tags shall collide.
+    mask: u32,
+}
+
+struct Directory {
+    /// Leaf `i` has the tags whose first `depth` bits are `i`. A leaf with a smaller depth of its own is there several times.
+    leaves: Vec<Arc<RwLock<Leaf>>>,
+    depth: u32,
+}
+
+impl Directory {
+    fn position(&self, tag: u32) -> usize {
+        // A shift by all bits is not defined.
+        (u64::from(tag) >> (u32::BITS - self.depth)) as usize
+    }
+}
+
+impl Default for HashIndex {
+    fn default() -> Self {
+        HashIndex::with_tag_bits(u32::BITS)
+    }
+}
+
+impl HashIndex {
+    /// An empty index whose tags have so many bits: for tests, in which tags shall collide.
+    pub fn with_tag_bits(bits: u32) -> HashIndex {
+        let leaf = Leaf::default();
+        let leaf_bytes = leaf.memory() as u64;
+        HashIndex {
+            directory: RwLock::new(Directory { leaves: vec![Arc::new(RwLock::new(leaf))], depth: 0 }),
+            files: RwLock::default(),
+            slots: AtomicU64::new(0),
+            live: AtomicU64::new(0),
+            leaf_bytes: AtomicU64::new(leaf_bytes),
+            mask: u32::MAX.checked_shl(u32::BITS - bits).unwrap_or(0),
+        }
+    }
+
+    /// The tag of a key: the upper half of its hash.
+    #[inline]
+    pub fn tag_of(&self, key: &[u8]) -> u32 {
+        (base::hash(key) >> 32) as u32 & self.mask
+    }
+
+    /// The number of slots: entries, also those that are overwritten and not collected, and deletes.
+    pub fn slots(&self) -> u64 {
+        self.slots.load(Relaxed)
+    }
+
+    /// The number of slots that are the newest of their tag: about that of keys, and deletes that hide something.
+    pub fn live(&self) -> u64 {
+        self.live.load(Relaxed)
+    }
+
+    /// Bytes of memory.
+    pub fn memory(&self) -> u64 {
+        let directory = self.directory.read().leaves.capacity() * size_of::<usize>();
+        self.leaf_bytes.load(Relaxed) + (directory + self.files.read().memory()) as u64
+    }
+
+    /// Bytes of memory with `more` slots, about.
+    pub fn memory_with(&self, more: u64) -> u64 {
+        // Leaves have a sixteenth to spare, and just after a division they are half full.
+        self.memory() + more * (size_of::<u32>() + size_of::<Place>() + 2) as u64
+    }
+
+    /// The entries that may have the key of `tag`, the newest first, in `found`, which is cleared before.
+    ///
+    /// Cost: one search in a leaf, and two locks for readers.
+    pub fn candidates(&self, tag: u32, found: &mut Vec<Candidate>) {
+        found.clear();
+        let directory = self.directory.read();
+        let leaf = directory.leaves[directory.position(tag)].read();
+        let group = leaf.group(tag);
+        if group.is_empty() {
+            return;
+        }
+        // Under the lock of the leaf: as long as a slot is in it, its file is in the list.
+        let files = self.files.read();
+        found.extend(group.iter().filter_map(|place| candidate(&files, *place)));
+    }
+
+    /// The places of the entries that may have a key of `tag`, the newest first, in `found`, which is cleared before.
+    pub fn group(&self, tag: u32, found: &mut Vec<Place>) {
+        found.clear();
+        let directory = self.directory.read();
+        let leaf = directory.leaves[directory.position(tag)].read();
+        found.extend_from_slice(leaf.group(tag));
+    }
+
+    /// The file at a position in the list.
+    pub fn file(&self, position: u32) -> Option<FileUse> {
+        self.files.read().get(position).copied()
+    }
+
+    /// The place of an entry, if its file is in the list.
+    pub fn place_in(&self, file: SegmentFile, at: ChunkPlace) -> Option<Place> {
+        Place::new(self.files.read().find(file)?, at).ok()
+    }
+
+    /// Whether entries are in `file`.
+    pub fn has_file(&self, file: SegmentFile) -> bool {
+        self.files.read().find(file).is_some()
+    }
+
+    /// The files with entries.
+    pub fn files(&self) -> Vec<FileUse> {
+        self.files.read().iter().copied().collect()
+    }
+
+    /// The position of a file in the list, for places in it. It stays there as long as it has slots; one without is used by nothing, so
+    /// slots must follow.
+    ///
+    /// # Errors
+    /// `Io` if there are [`MAX_FILES`](crate::MAX_FILES) files already.
+    pub fn add_file(&self, file: SegmentFile, len: u64) -> Result<u32> {
+        self.files.write().position(file, len)
+    }
+
+    /// Inserts the entries of a flush: all of them are newer than those that are there. `bytes`: those of the entries, by the position of their file.
+    pub fn insert(&self, new: &mut [NewSlot], bytes: &BTreeMap<u32, u64>) {
+        self.insert_with(new, bytes, false);
+    }
+
+    /// Inserts entries in any order while an index is loaded: their sequence numbers, which are kept until [`HashIndex::end_loading`], tell which
+    /// is newer.
+    pub fn load(&self, new: &mut [NewSlot], bytes: &BTreeMap<u32, u64>) {
+        self.insert_with(new, bytes, true);
+    }
+
+    /// All entries are loaded.
+    pub fn end_loading(&self) {
+        let directory = self.directory.read();
+        let mut memory = 0;
+        directory.each_leaf(|leaf| {
+            let mut leaf = leaf.write();
+            leaf.end_loading();
+            memory += leaf.memory() as u64;
+        });
+        self.leaf_bytes.store(memory, Relaxed);
+    }
+
+    fn insert_with(&self, new: &mut [NewSlot], bytes: &BTreeMap<u32, u64>, loading: bool) {
+        new.sort_unstable_by_key(|slot| (slot.tag, std::cmp::Reverse(slot.seq)));
+        // Before a slot is seen: a reader that finds it looks its file up.
+        let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+        new.iter().for_each(|slot| *counts.entry(slot.place.file()).or_default() += 1);
+        {
+            let mut files = self.files.write();
+            for (file, count) in counts {
+                let bytes = bytes.get(&file).copied().unwrap_or(0);
+                files.update(file, |file| {
+                    (file.slots, file.live) = (file.slots + count, file.live + count);
+                    (file.count, file.bytes) = (file.count + count, file.bytes.saturating_add(bytes));
+                });
+            }
+        }
+        self.slots.fetch_add(new.len() as u64, Relaxed);
+        let mut shadowed: BTreeMap<u32, u64> = BTreeMap::new();
+        let (mut left, mut live) = (&*new, new.len() as u64);
+        // From the end on: where slots of one tag are inserted in two steps, the newer ones come in front of the older.
+        while let Some(last) = left.last() {
+            let directory = self.directory.read();
+            let position = directory.position(last.tag);
+            let mut leaf = directory.leaves[position].write();
+            // The tags of a leaf are those from the first with its bits on.
+            let bits = if leaf.depth == 0 { 0 } else { u32::BITS - leaf.depth };
+            let is_here = |slot: &&NewSlot| leaf.depth == 0 || slot.tag >> bits == last.tag >> bits;
+            let count = left.iter().rev().take_while(is_here).count().min(MAX_SLOTS);
+            let (others, here) = left.split_at(left.len() - count);
+            let before = leaf.memory();
+            leaf.insert(here, loading, &mut |place| {
+                *shadowed.entry(place.file()).or_default() += 1;
+                live -= 1;
+            });
+            self.note_memory(before, leaf.memory());
+            let is_full = leaf.len() > MAX_SLOTS;
+            drop(leaf);
+            drop(directory);
+            if is_full {
+                self.divide(last.tag);
+            }
+            left = others;
+        }
+        self.live.fetch_add(live, Relaxed);
+        let mut files = self.files.write();
+        for (file, count) in shadowed {
+            files.update(file, |file| file.live = file.live.saturating_sub(count));
+        }
+    }
+
+    /// Divides the leaf of `tag`, and its parts, until they are not full. Tags that are the same, or nearly, cannot be told apart by a directory
+    /// of a useful size: then the leaf stays as it is.
+    fn divide(&self, tag: u32) {
+        let mut directory = self.directory.write();
+        let most = (self.slots() / 16).max(2);
+        let mut pending = vec![tag];
+        while let Some(tag) = pending.pop() {
+            let position = directory.position(tag);
+            let leaf = directory.leaves[position].clone();
+            let mut leaf = leaf.write();
+            if leaf.len() <= MAX_SLOTS {
+                continue;
+            }
+            if leaf.depth == directory.depth {
+                if 2 * directory.leaves.len() as u64 > most || directory.depth >= u32::BITS - 1 {
+                    continue;
+                }
+                directory.leaves =
+                    directory.leaves.iter().flat_map(|leaf| [leaf.clone(), leaf.clone()]).collect();
+                directory.depth += 1;
+            }
+            let before = leaf.memory();
+            let other = leaf.divide();
+            self.note_memory(before, leaf.memory() + other.memory());
+            // The leaf is at as many positions as its tags have free bits; the second half of these are those of the other one.
+            let free = directory.depth - (leaf.depth - 1);
+            let first = directory.position(tag) >> free << free;
+            let (half, all) = (1usize << (free - 1), 1usize << free);
+            pending.extend(leaf.tags().first().copied());
+            pending.extend(other.tags().first().copied());
+            let other = Arc::new(RwLock::new(other));
+            directory.leaves[first + half..first + all].fill(other);
+        }
+    }
+
+    /// So many entries with so many bytes are about to be moved to the file at `position`.
+    pub fn note_bytes(&self, position: u32, count: u64, bytes: u64) {
+        self.files.write().note_bytes(position, count, bytes);
+    }
+
+    /// Moves and removes slots. Files in which nothing is left are taken from the list. Returns how many of the changes found their slot.
+    pub fn change(&self, changes: &mut [Change]) -> u64 {
+        changes.sort_unstable_by_key(|change| (change.tag, change.from));
+        // Slots that come and go, and those that become or are no longer the newest of their tag.
+        let mut slots: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
+        let (mut done, mut removed, mut lost) = (0, 0, 0);
+        let mut moved: BTreeMap<u32, u64> = BTreeMap::new();
+        changes
+            .iter()
+            .filter_map(|change| change.to)
+            .for_each(|to| *moved.entry(to.file()).or_default() += 1);
+        {
+            // As for insertions, before a slot is seen.
+            let mut files = self.files.write();
+            for (file, count) in &moved {
+                files.update(*file, |file| file.slots += count);
+            }
+        }
+        for of_tag in changes.chunk_by(|a, b| a.tag == b.tag) {
+            let directory = self.directory.read();
+            let mut leaf = directory.leaves[directory.position(of_tag[0].tag)].write();
+            let before = leaf.memory();
+            leaf.change(of_tag, &mut |change, was_first, next| {
+                done += 1;
+                let live = i64::from(was_first);
+                let from = slots.entry(change.from.file()).or_default();
+                *from = (from.0 - 1, from.1 - live);
+                match change.to {
+                    Some(to) => {
+                        let to = slots.entry(to.file()).or_default();
+                        *to = (to.0 + 1, to.1 + live);
+                    }
+                    None => {
+                        removed += 1;
+                        match next {
+                            Some(next) => slots.entry(next.file()).or_default().1 += 1,
+                            None => lost += u64::from(was_first),
+                        }
+                    }
+                }
+            });
+            self.note_memory(before, leaf.memory());
+        }
+        self.slots.fetch_sub(removed, Relaxed);
+        self.live.fetch_sub(lost, Relaxed);
+        let mut files = self.files.write();
+        for (file, (added, live)) in slots {
+            files.update(file, |file| {
+                file.slots = file.slots.saturating_add_signed(added);
+                file.live = file.live.saturating_add_signed(live);
+            });
+        }
+        for (file, count) in moved {
+            files.update(file, |file| file.slots -= count);
+        }
+        done
+    }
+
+    /// Calls `visit` with tag and place of every slot, leaf by leaf: slots that are inserted or moved meanwhile may be met once, twice or not.
+    pub fn each_slot(&self, mut visit: impl FnMut(u32, Place)) {
+        let leaves = {
+            let directory = self.directory.read();
+            let mut leaves = Vec::new();
+            directory.each_leaf(|leaf| leaves.push(leaf.clone()));
+            leaves
+        };
+        for leaf in leaves {
+            leaf.read().slots().for_each(|(tag, place)| visit(tag, place));
+        }
+    }
+
+    fn note_memory(&self, before: usize, after: usize) {
+        self.leaf_bytes.fetch_add((after as u64).wrapping_sub(before as u64), Relaxed);
+    }
+}
+
+impl Directory {
+    fn each_leaf(&self, mut visit: impl FnMut(&Arc<RwLock<Leaf>>)) {
+        for (i, leaf) in self.leaves.iter().enumerate() {
+            if i == 0 || !Arc::ptr_eq(leaf, &self.leaves[i - 1]) {
+                visit(leaf);
+            }
+        }
+    }
+}
+
+fn candidate(files: &Files, place: Place) -> Option<Candidate> {
+    let FileUse { file, len, .. } = *files.get(place.file())?;
+    let mean_len = files.get(place.file())?.mean_len();
+    Some(Candidate { place, file, file_len: len, at: place.at(), mean_len })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+use super::*;
+use env::Rng;
+
+/// Slots by tag, the newest first, as they should be; and the file and the offset of each.
+type Model = BTreeMap<u32, Vec<Place>>;
+
+fn place(file: u32, offset: u64) -> Place {
+    Place::new(file, ChunkPlace { chunk: offset, within: (offset % 100) as u16 }).unwrap()
+}
+
+fn compare(index: &HashIndex, model: &Model, seed: u64) {
+    let (mut group, mut slots, mut live) = (Vec::new(), 0, 0);
+    for (tag, places) in model {
+        index.group(*tag, &mut group);
+        assert_eq!(group, *places, "seed {seed}, tag {tag:x}");
+        slots += places.len() as u64;
+        live += u64::from(!places.is_empty());
+    }
+    assert_eq!((index.slots(), index.live()), (slots, live), "seed {seed}");
+    let mut uses: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for places in model.values() {
+        for (i, place) in places.iter().enumerate() {
+            let file = uses.entry(place.file()).or_default();
+            *file = (file.0 + 1, file.1 + u64::from(i == 0));
+        }
+    }
+    let found: BTreeMap<u32, (u64, u64)> = (0..64)
+        .filter_map(|position| index.file(position).map(|file| (position, (file.slots, file.live))))
+        .filter(|(_, (slots, _))| *slots > 0)
+        .collect();
+    assert_eq!(found, uses, "seed {seed}");
+    let mut all = 0;
+    index.each_slot(|tag, place| {
+        assert!(model[&tag].contains(&place));
+        all += 1;
+    });
+    assert_eq!(all, slots);
+}
+
+/// Tags of all kinds: spread, in few groups, with a common beginning, and all the same.
+fn tag(rng: &mut Rng, kind: u64) -> u32 {
+    match kind {
+        0 => rng.next_u64() as u32,
+        1 => (rng.below(300) as u32).wrapping_mul(0x9e37_79b9),
+        2 => rng.below(5000) as u32,
+        _ => 7,
+    }
+}
+
+#[test]
+fn an_index_is_a_map_from_tags_to_places_in_order() {
+    for seed in 0..24 {
+        let (mut rng, index) = (Rng::new(seed), HashIndex::default());
+        let (mut model, mut seq) = (Model::new(), 0);
+        for round in 0..24u64 {
+            let file = index.add_file(SegmentFile::Log(round + 1), 1 << 20).unwrap();
+            let mut new = Vec::new();
+            for i in 0..rng.below(2000) {
+                seq += 1;
+                let slot = NewSlot { tag: tag(&mut rng, seed % 4), place: place(file, 40 * i), seq };
+                model.entry(slot.tag).or_default().insert(0, slot.place);
+                new.push(slot);
+            }
+            index.insert(&mut new, &BTreeMap::new());
+            // A collection: some slots move to a new file, others go.
+            let to = index.add_file(SegmentFile::Values(round + 1), 1 << 20).unwrap();
+            let (mut changes, mut at) = (Vec::new(), 0);
+            for (tag, places) in &mut model {
+                places.retain_mut(|place| {
+                    if rng.below(12) > 0 {
+                        return true;
+                    }
+                    at += 50;
+                    let moved = (rng.below(2) == 0).then(|| self::place(to, at));
+                    changes.push(Change { tag: *tag, from: *place, to: moved });
+                    *place = moved.unwrap_or(*place);
+                    moved.is_some()
+                });
+            }
+            let count = changes.len() as u64;
+            // One that is not there changes nothing.
+            changes.push(Change { tag: 99, from: place(file, 1 << 30), to: None });
+            assert_eq!(index.change(&mut changes), count);
+            compare(&index, &model, seed);
+        }
+    }
+}
+
+#[test]
+fn loading_in_any_order_gives_the_order_of_sequence_numbers() {
+    for seed in 0..16 {
+        let mut rng = Rng::new(seed);
+        let mut slots: Vec<NewSlot> = (1..6000)
+            .map(|seq| NewSlot {
+                tag: tag(&mut rng, seed % 4),
+                place: place(rng.below(5) as u32, 9 * seq),
+                seq,
+            })
+            .collect();
+        let mut model = Model::new();
+        slots.iter().for_each(|slot| model.entry(slot.tag).or_default().insert(0, slot.place));
+        for i in (1..slots.len()).rev() {
+            slots.swap(i, rng.below(i as u64 + 1) as usize);
+        }
+        let index = HashIndex::default();
+        (0..5)
+            .for_each(|file| assert_eq!(index.add_file(SegmentFile::Log(file + 1), 9).unwrap(), file as u32));
+        slots.chunks_mut(700).for_each(|part| index.load(part, &BTreeMap::new()));
+        index.end_loading();
+        compare(&index, &model, seed);
+    }
+}
+
+/// A million entries take what is stated, and an index that has lost nearly all gives the memory back.
+#[test]
+fn an_entry_takes_12_to_14_bytes() {
+    let (mut rng, index) = (Rng::new(1), HashIndex::default());
+    let mut slots = Vec::new();
+    for flush in 0..20 {
+        let file = index.add_file(SegmentFile::Log(flush + 1), 1 << 20).unwrap();
+        let mut new: Vec<NewSlot> = (0..50_000)
+            .map(|i| NewSlot {
+                tag: rng.next_u64() as u32,
+                place: place(file, 99 * i),
+                seq: flush * 50_000 + i + 1,
+            })
+            .collect();
+        index.insert(&mut new, &BTreeMap::new());
+        slots.extend(new);
+        let bytes = index.memory() as f64 / slots.len() as f64;
+        assert!((12.0..14.0).contains(&bytes), "{bytes} bytes for each of {}", slots.len());
+    }
+    let mut changes: Vec<Change> =
+        slots.iter().skip(1000).map(|slot| Change { tag: slot.tag, from: slot.place, to: None }).collect();
+    assert_eq!(index.change(&mut changes), 999_000);
+    assert!(index.memory() < 2 << 20, "{}", index.memory());
+}

@@ -1,0 +1,189 @@
+//! A leaf of the index: the slots whose tags begin with the same bits, sorted by tag.
+
+use crate::Place;
+use base::Seq;
+
+/// A leaf with more slots is divided, if that can be.
+pub(crate) const MAX_SLOTS: usize = 512;
+
+/// The slots of a leaf. Those with the same tag are next to each other, the newest first.
+#[derive(Default)]
+pub(crate) struct Leaf {
+    /// The number of bits with which all its tags begin.
+    pub depth: u32,
+    tags: Vec<u32>,
+    places: Vec<Place>,
+    /// The sequence numbers of the entries, while an index is loaded; empty otherwise.
+    seqs: Vec<Seq>,
+}
+
+/// A slot to be inserted.
+#[derive(Clone, Copy, Debug)]
+pub struct NewSlot {
+    /// The tag of its key.
+    pub tag: u32,
+    /// Where its entry is.
+    pub place: Place,
+    /// The sequence number of its entry.
+    pub seq: Seq,
+}
+
+/// What happens to a slot: its entry has moved, or is gone.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    /// The tag of its key.
+    pub tag: u32,
+    /// Where its entry was.
+    pub from: Place,
+    /// Where it is now; `None`: nowhere.
+    pub to: Option<Place>,
+}
+
+impl Leaf {
+    pub(crate) fn len(&self) -> usize {
+        self.tags.len()
+    }
+
+    pub(crate) fn tags(&self) -> &[u32] {
+        &self.tags
+    }
+
+    /// The places of the entries whose keys have this tag, the newest first.
+    pub(crate) fn group(&self, tag: u32) -> &[Place] {
+        let from = self.tags.partition_point(|other| *other < tag);
+        let len = self.tags[from..].iter().take_while(|other| **other == tag).count();
+        &self.places[from..from + len]
+    }
+
+    /// Bytes of memory, about: the vectors, and what the leaf itself takes.
+    pub(crate) fn memory(&self) -> usize {
+        let of_seqs = self.seqs.capacity() * size_of::<Seq>();
+        self.tags.capacity() * size_of::<u32>()
+            + self.places.capacity() * size_of::<Place>()
+            + of_seqs
+            + LEAF_BYTES
+    }
+
+    /// Inserts slots, which are ascending by tag, and of one tag newest first. All of them are newer than those that are there, unless
+    /// `loading`: then the order within a tag is that of sequence numbers, which are kept beside the slots. `shadowed` is called with the
+    /// place of each slot that was the first of its tag, or would have been, and is not any more.
+    pub(crate) fn insert(&mut self, new: &[NewSlot], loading: bool, shadowed: &mut dyn FnMut(Place)) {
+        let (mut old, len) = (self.len(), self.len() + new.len());
+        // A sixteenth more than is needed: most leaves get some slots with each flush.
+        let wanted = if self.tags.capacity() < len { len + len / 16 } else { 0 };
+        self.tags.reserve_exact(wanted.saturating_sub(self.len()));
+        self.places.reserve_exact(wanted.saturating_sub(self.len()));
+        self.tags.resize(len, 0);
+        self.places.resize(len, Place::ZERO);
+        if loading {
+            self.seqs.resize(len, 0);
+        }
+        let mut to = len;
+        for slot in new.iter().rev() {
+            // From the last slot on, those move back that come behind the new one.
+            while old > 0 && self.is_behind(old - 1, slot, loading) {
+                (old, to) = (old - 1, to - 1);
+                self.tags[to] = self.tags[old];
+                self.places[to] = self.places[old];
+                if loading {
+                    self.seqs[to] = self.seqs[old];
+                }
+            }
+            to -= 1;
+            self.tags[to] = slot.tag;
+            self.places[to] = slot.place;
+            if loading {
+                self.seqs[to] = slot.seq;
+            }
+        }
+        self.note_shadowed(new, shadowed);
+    }
+
+    fn is_behind(&self, at: usize, slot: &NewSlot, loading: bool) -> bool {
+        let tag = self.tags[at];
+        tag > slot.tag || tag == slot.tag && (!loading || self.seqs[at] < slot.seq)
+    }
+
+    /// Calls `shadowed` for the slots behind the first one in the groups of new slots, but for those that had been behind another one.
+    fn note_shadowed(&self, new: &[NewSlot], shadowed: &mut dyn FnMut(Place)) {
+        for of_tag in new.chunk_by(|a, b| a.tag == b.tag) {
+            let group = self.group(of_tag[0].tag);
+            let is_new = |place: &Place| of_tag.iter().any(|slot| slot.place == *place);
+            let mut had_first = false;
+            for (i, place) in group.iter().enumerate() {
+                let was_first = !is_new(place) && !std::mem::replace(&mut had_first, true);
+                if i > 0 && (is_new(place) || was_first) {
+                    shadowed(*place);
+                }
+            }
+        }
+    }
+
+    /// Moves and removes slots. `changed` is called for each change whose slot is there, with whether the slot was the first of its tag, and
+    /// with the slot that is the first instead, if that is another one.
+    pub(crate) fn change(
+        &mut self,
+        changes: &[Change],
+        changed: &mut dyn FnMut(&Change, bool, Option<Place>),
+    ) {
+        let mut removed = false;
+        for change in changes {
+            let from = self.tags.partition_point(|tag| *tag < change.tag);
+            let group = self.tags[from..].iter().take_while(|tag| **tag == change.tag).count();
+            let Some(at) = self.places[from..from + group].iter().position(|place| *place == change.from)
+            else {
+                continue;
+            };
+            match change.to {
+                Some(to) => {
+                    self.places[from + at] = to;
+                    changed(change, at == 0, None);
+                }
+                None => {
+                    self.tags.remove(from + at);
+                    self.places.remove(from + at);
+                    let next = (at == 0 && group > 1).then(|| self.places[from]);
+                    changed(change, at == 0, next);
+                    removed = true;
+                }
+            }
+        }
+        if removed {
+            let wanted = self.len() + self.len() / 16;
+            self.tags.shrink_to(wanted);
+            self.places.shrink_to(wanted);
+        }
+    }
+
+    /// Divides the slots by the bit behind the first `depth` ones: this leaf keeps those without it.
+    pub(crate) fn divide(&mut self) -> Leaf {
+        self.depth += 1;
+        let bit = 1 << (u32::BITS - self.depth);
+        // The bits before are the same in all tags.
+        let at = self.tags.partition_point(|tag| tag & bit == 0);
+        let seqs = if self.seqs.is_empty() { Vec::new() } else { self.seqs.split_off(at) };
+        let other = Leaf {
+            depth: self.depth,
+            tags: self.tags.split_off(at),
+            places: self.places.split_off(at),
+            seqs,
+        };
+        self.tags.shrink_to_fit();
+        self.places.shrink_to_fit();
+        other
+    }
+
+    /// The index is loaded: sequence numbers are not needed any more.
+    pub(crate) fn end_loading(&mut self) {
+        self.seqs = Vec::new();
+        self.tags.shrink_to_fit();
+        self.places.shrink_to_fit();
+    }
+
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (u32, Place)> {
+        self.tags.iter().copied().zip(self.places.iter().copied())
+    }
+}
+
+/// Bytes of a leaf beside its slots: the vectors, the lock, the counters of the `Arc`, and the pointer to it.
+const LEAF_BYTES: usize = size_of::<Leaf>() + 8 + 16 + 8;

@@ -1,0 +1,89 @@
+//! [`Place`]: where an entry is, in eight bytes.
+
+use base::{Error, ErrorKind, Result};
+use record::ChunkPlace;
+
+const WITHIN_BITS: u32 = 15;
+const CHUNK_BITS: u32 = 32;
+const FILE_BITS: u32 = 64 - WITHIN_BITS - CHUNK_BITS;
+
+/// The number of files in which a keyspace may have entries at one time.
+pub const MAX_FILES: usize = 1 << FILE_BITS;
+
+/// An entry can be in the first so many bytes of a file.
+pub const MAX_OFFSET: u64 = 1 << CHUNK_BITS;
+
+/// Where an entry is: its file, by its position in the list of files of the index; the offset of the chunk in which the entry begins; and
+/// the index of its first byte in the payload of that chunk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place(u64);
+
+impl Place {
+    pub(crate) const ZERO: Place = Place(0);
+
+    /// The place of an entry in the file with this number in the list.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the chunk lies behind [`MAX_OFFSET`]: logs are closed before.
+    pub fn new(file: u32, at: ChunkPlace) -> Result<Place> {
+        debug_assert!((file as usize) < MAX_FILES && at.within < 1 << WITHIN_BITS);
+        if at.chunk >= MAX_OFFSET {
+            let what =
+                format!("an entry at offset {} cannot be in an index: {MAX_OFFSET} is the limit", at.chunk);
+            return Err(Error::new(ErrorKind::InvalidArgument, what));
+        }
+        let (file, within) = (u64::from(file), u64::from(at.within));
+        Ok(Place(file << (CHUNK_BITS + WITHIN_BITS) | at.chunk << WITHIN_BITS | within))
+    }
+
+    /// The number of its file in the list.
+    pub fn file(self) -> u32 {
+        (self.0 >> (CHUNK_BITS + WITHIN_BITS)) as u32
+    }
+
+    /// Its place in the file.
+    pub fn at(self) -> ChunkPlace {
+        let chunk = self.0 >> WITHIN_BITS & (MAX_OFFSET - 1);
+        ChunkPlace { chunk, within: (self.0 & ((1 << WITHIN_BITS) - 1)) as u16 }
+    }
+}
+
+/// The place of an entry in a file, in one number.
+pub fn pack(at: ChunkPlace) -> u64 {
+    at.chunk << WITHIN_BITS | u64::from(at.within)
+}
+
+/// The inverse of [`pack`].
+pub fn unpack(packed: u64) -> ChunkPlace {
+    ChunkPlace { chunk: packed >> WITHIN_BITS, within: (packed & ((1 << WITHIN_BITS) - 1)) as u16 }
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ChunkPlace { chunk, within } = self.at();
+        write!(f, "{}:{chunk}+{within}", self.file())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_keep_what_they_are_made_of_and_are_ordered_by_file_and_offset() {
+        let mut before = None;
+        for file in [0, 1, MAX_FILES as u32 - 1] {
+            for chunk in [0, 11, 1 << 31, MAX_OFFSET - 1] {
+                for within in [0, 6, (1 << 15) - 1] {
+                    let at = ChunkPlace { chunk, within };
+                    let place = Place::new(file, at).unwrap();
+                    assert_eq!((place.file(), place.at()), (file, at));
+                    assert!(before < Some(place));
+                    before = Some(place);
+                }
+            }
+        }
+        let far = ChunkPlace { chunk: MAX_OFFSET, within: 0 };
+        assert_eq!(Place::new(0, far).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+}
