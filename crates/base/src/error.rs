@@ -29,6 +29,8 @@ pub enum ErrorKind {
     Expired,
     /// Free disk space, then continue: the disk or a quota is full. No acknowledged write is lost.
     NoSpace,
+    /// Raise `memory_budget`, or delete keys: the index of a keyspace without order does not fit into it.
+    NoMemory,
     /// Close and reopen the database: a sync or a background thread failed, and writes stay disabled until then.
     /// Reads still work.
     ReadOnly,

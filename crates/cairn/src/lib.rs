@@ -59,7 +59,7 @@ pub use api::{Database, Keyspace, Snapshot};
 pub use base::planted;
 pub use base::{Error, ErrorKind, Result, Seq, Slice, Time, limits};
 pub use check::{check, check_in};
-pub use read::{Cursor, CursorAt, EntryAt, Keys, Range, RangeAt, Version, VersionCursor, Versions};
+pub use read::{Cursor, CursorAt, Entries, EntryAt, Keys, Range, RangeAt, Version, VersionCursor, Versions};
 pub use salvage::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace, salvage, salvage_in};
 pub use state::Batch;
 pub use types::*;

@@ -13,6 +13,7 @@ mod dead_ranges;
 mod docs;
 mod fixtures;
 mod full_disk;
+mod hash_log;
 mod history;
 #[cfg(target_os = "linux")]
 mod idle;

@@ -173,8 +173,9 @@ A preset is a set of values for the keyspace options:
 - `parallax`: the thresholds and the tree of the Parallax thesis: a leveled tree that grows by 8, large values in the log. Medium values are
   in place ([ADR 23](adr/0023-no-transient-segments.md)); `large_up_to` = 0.2 puts them into the log, too. With `balanced` and `placement`
   = `hybrid`, less is written.
-- `mneme`: `balanced` with `history` = `all`: older versions in a tree of their own ([ADR 25](adr/0025-history.md)). Any preset can have a
-  history.
+- `mneme`: `balanced` with `history` = `all`: older versions in a tree of their own ([ADR 25](adr/0025-history.md)). Any preset with a tree
+  can have a history.
+- `hash_log`: `engine` = `hash_log`: a hash table in memory over entries that stay in the log ([ADR 27](adr/0027-hash-log.md)).
 
 Options that a preset does not mention have their default:
 

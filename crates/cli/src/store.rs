@@ -225,12 +225,41 @@ type Found = Box<dyn DoubleEndedIterator<Item = cairn::Result<(Slice, Slice)>>>;
 
 /// The present records of a keyspace.
 pub fn entries(keyspace: &Keyspace, bounds: &Bounds) -> Entries {
-    Entries::new(bounds, |ends| Box::new(keyspace.range::<Vec<u8>>(ends)))
+    match is_all_of_unordered(keyspace, bounds) {
+        true => Entries::new(bounds, |_| Box::new(Unordered(keyspace.entries()))),
+        false => Entries::new(bounds, |ends| Box::new(keyspace.range::<Vec<u8>>(ends))),
+    }
+}
+
+/// Whether all records of a keyspace without order are asked for, which it can show. It refuses the rest.
+fn is_all_of_unordered(keyspace: &Keyspace, bounds: &Bounds) -> bool {
+    let all = matches!((&bounds.lower, &bounds.upper), (Bound::Unbounded, Bound::Unbounded));
+    keyspace.options().engine == cairn::Engine::HashLog && all && !bounds.reverse
+}
+
+/// The records of a keyspace without order, which are never read from the end.
+struct Unordered(cairn::Entries);
+
+impl Iterator for Unordered {
+    type Item = cairn::Result<(Slice, Slice)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next()
+    }
+}
+
+impl DoubleEndedIterator for Unordered {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        unreachable!("a reverse scan is one of a range, which is refused")
+    }
 }
 
 /// The records of a keyspace at a snapshot.
 pub fn entries_of_snapshot(snapshot: &Snapshot, keyspace: &Keyspace, bounds: &Bounds) -> Entries {
-    Entries::new(bounds, |ends| Box::new(snapshot.range::<Vec<u8>>(keyspace, ends)))
+    match is_all_of_unordered(keyspace, bounds) {
+        true => Entries::new(bounds, |_| Box::new(Unordered(snapshot.entries(keyspace)))),
+        false => Entries::new(bounds, |ends| Box::new(snapshot.range::<Vec<u8>>(keyspace, ends))),
+    }
 }
 
 /// The records of a keyspace with history as of a time.

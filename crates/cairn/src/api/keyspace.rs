@@ -2,7 +2,9 @@
 
 use super::close::Handle;
 use super::collect_stats::keyspace_stats;
-use crate::read::{AsOf, Cursor, HeldSeq, Range, RangeAt, ReadView, Version, VersionQuery, Versions};
+use crate::read::{
+    AsOf, Cursor, Entries, HeldSeq, Range, RangeAt, ReadView, Version, VersionQuery, Versions,
+};
 use crate::state::{Batch, DbInner, KeyspaceInner, Reader};
 use crate::types::{Bounds, Durability, GuardInfo, KeyspaceOptions, KeyspaceStats, TableInfo};
 use base::{EntryKind, Result, Slice, Time};
@@ -37,6 +39,12 @@ pub struct Keyspace {
 impl Keyspace {
     fn database(&self) -> &Arc<DbInner> {
         &self.handle.db
+    }
+
+    /// The error to report when a read has failed: the files of a keyspace that was dropped meanwhile may be gone.
+    fn read_error(&self, error: base::Error) -> base::Error {
+        let error = self.database().status.read_error(error);
+        self.inner.check_open().err().unwrap_or(error)
     }
 
     fn read_view(&self) -> ReadView {
@@ -287,7 +295,11 @@ impl Keyspace {
         let read_state = self.inner.read_state.load();
         self.inner.check_open()?;
         let seq = self.database().visible.newest();
-        self.inner.get_in(&read_state, key.as_ref(), seq).map_err(|e| self.database().status.read_error(e))
+        let found = match &self.inner.hash_log {
+            None => self.inner.get_in(&read_state, key.as_ref(), seq),
+            Some(log) => self.inner.get_newest_by_hash(log, &read_state, key.as_ref(), seq),
+        };
+        found.map_err(|e| self.read_error(e))
     }
 
     /// Whether `key` has a value. Costs what [`Keyspace::get`] costs, but for reading a value that is outside of the tree (`placement`).
@@ -298,8 +310,14 @@ impl Keyspace {
         let read_state = self.inner.read_state.load();
         self.inner.check_open()?;
         let seq = self.database().visible.newest();
-        let found = self.inner.contains_in(&read_state, key.as_ref(), seq);
-        found.map_err(|e| self.database().status.read_error(e))
+        let found = match &self.inner.hash_log {
+            None => self.inner.contains_in(&read_state, key.as_ref(), seq),
+            Some(log) => self
+                .inner
+                .get_newest_by_hash(log, &read_state, key.as_ref(), seq)
+                .map(|value| value.is_some()),
+        };
+        found.map_err(|e| self.read_error(e))
     }
 
     /// The values of several keys, as of one state, in the order of the keys; a key may occur more than once.
@@ -311,10 +329,18 @@ impl Keyspace {
     /// # Errors
     /// As for [`Keyspace::get`]: the error of the first key, in the order given, that has one.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        if self.inner.hash_log.is_some() {
+            // The index changes beside the read: what is visible at a number that is held stays there.
+            let (held, _) = self.held();
+            let read_state = self.inner.read_state.load_full();
+            self.inner.check_open()?;
+            let found = self.inner.multi_get_in(&read_state, keys, held.seq);
+            return found.map_err(|e| self.read_error(e));
+        }
         let read_state = self.inner.read_state.load_full();
         self.inner.check_open()?;
         let seq = self.database().visible.newest();
-        self.inner.multi_get_in(&read_state, keys, seq).map_err(|e| self.database().status.read_error(e))
+        self.inner.multi_get_in(&read_state, keys, seq).map_err(|e| self.read_error(e))
     }
 
     /// The entries whose keys lie in `bounds`, in order; `.rev()` reverses the order, and both ends can be used at once. The iterator
@@ -435,6 +461,37 @@ impl Keyspace {
     pub fn multi_get_at<K: AsRef<[u8]>>(&self, keys: &[K], time: Time) -> Result<Vec<Option<Version>>> {
         let state = self.as_of(time)?;
         keys.iter().map(|key| state.get(key.as_ref())).collect()
+    }
+
+    /// All entries, in the order in which the keyspace has them: by key, or, with `engine` = `hash_log`, in no order. The iterator shows the state at its
+    /// creation.
+    ///
+    /// Without order it reads the files with entries from front to back, overwritten entries included. While it lives, no entry of the keyspace is
+    /// moved, so space is not freed, and the memtables of its beginning stay in memory.
+    ///
+    /// ```
+    /// # fn main() -> cairn::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = cairn::Database::open(dir.path())?;
+    /// use cairn::{KeyspaceOptions, Preset};
+    /// let sessions = db.keyspace("sessions", KeyspaceOptions::preset(Preset::HashLog))?;
+    /// sessions.put("d41d8c", "Ada")?;
+    /// sessions.put("98f00b", "Grace")?;
+    /// assert_eq!(sessions.entries().count(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The iterator yields those of [`Keyspace::get`].
+    pub fn entries(&self) -> Entries {
+        match &self.inner.hash_log {
+            None => Entries::ordered(self.iter()),
+            Some(log) => {
+                let (held, db) = self.held();
+                Entries::hashed(held, db, log)
+            }
+        }
     }
 
     fn held(&self) -> (HeldSeq, Reader) {

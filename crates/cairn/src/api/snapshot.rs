@@ -1,7 +1,9 @@
 //! Snapshots: consistent read-only states of the whole database. The list of those that exist is in `parts/snapshots.rs`.
 
 use super::keyspace::Keyspace;
-use crate::read::{AsOf, Cursor, HeldSeq, Range, RangeAt, ReadView, Version, VersionQuery, Versions};
+use crate::read::{
+    AsOf, Cursor, Entries, HeldSeq, Range, RangeAt, ReadView, Version, VersionQuery, Versions,
+};
 use crate::state::{DbInner, Reader};
 use crate::types::Bounds;
 use base::{Result, Seq, Slice, Time};
@@ -172,6 +174,17 @@ impl Snapshot {
     ) -> Result<Vec<Option<Version>>> {
         let state = self.as_of(keyspace, time)?;
         keys.iter().map(|key| state.get(key.as_ref())).collect()
+    }
+
+    /// See [`Keyspace::entries`].
+    pub fn entries(&self, keyspace: &Keyspace) -> Entries {
+        match &keyspace.inner.hash_log {
+            None => Entries::ordered(self.iter(keyspace)),
+            Some(log) => {
+                let (held, db) = self.held(keyspace);
+                Entries::hashed(held, db, log)
+            }
+        }
     }
 
     fn held(&self, keyspace: &Keyspace) -> (HeldSeq, Reader) {

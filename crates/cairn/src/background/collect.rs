@@ -7,19 +7,20 @@
 //! which it holds. A file is not collected while a table that no version has any more refers to it, because a reader may still use references
 //! that are in no other table.
 
+use super::collect_hashed::{Copied as CopiedEntry, CopiedPart, HashedPart, log_of, no_entry};
 use crate::parts::Pace;
-use crate::state::{DbInner, PanicGuard};
+use crate::state::{DbInner, KeyspaceInner, PanicGuard};
 use crate::sync::Ordering;
 use crate::wal::{BatchHead, MAPS_RECORD, Placed, read_batches};
 use base::checksum::checksum_of;
 use base::planted::{Bug, planted};
-use base::{Error, ErrorKind, Result, SegmentShare};
-use record::{SegmentKind, SegmentWriter, payload_offset};
+use base::{EntryKind, Error, ErrorKind, Result, SegmentShare};
+use record::{SegmentKind, SegmentWriter, chunk_place, payload_offset};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use tree::{DatabaseEdit, LiveTable};
-use values::{FileUse, Maps, SegmentFile, ValueFile, pick, value_file_name};
+use values::{FileUse, Maps, SegmentFile, ValueFile, own_segment, pick, value_file_name};
 
 /// Upper bound of the live bytes that one collection copies, unless a single file has more.
 const MAX_LIVE_BYTES: u64 = 64 << 20;
@@ -38,6 +39,15 @@ const REFERENCES_PER_REST: u64 = 1 << 14;
 pub(crate) struct Collection {
     files: Vec<FileUse>,
     tables: Vec<Arc<LiveTable>>,
+    /// The keyspaces without order that have entries in the files.
+    hashed: Vec<Arc<KeyspaceInner>>,
+}
+
+/// What a collection has copied: the new file, and what becomes of the keyspaces without order.
+struct Copied {
+    /// `None`: nothing was alive.
+    file: Option<(ValueFile, Maps)>,
+    hashed: Vec<CopiedPart>,
 }
 
 /// A live value of a file: where it is, and where it was first written.
@@ -73,9 +83,18 @@ impl DbInner {
         let tables = versions
             .flat_map(|v| v.tables().map(|(_, table)| table.clone()).filter(refers).collect::<Vec<_>>());
         let tables = tables.collect();
+        let has_entries = |keyspace: &&Arc<KeyspaceInner>| {
+            let log = keyspace.hash_log.as_ref();
+            log.is_some_and(|log| files.iter().any(|file| log.index.has_file(file.file)))
+        };
+        let hashed: Vec<_> =
+            state.keyspaces.values().map(|k| &k.inner).filter(has_entries).cloned().collect();
+        if hashed.iter().any(|keyspace| log_of(keyspace).is_held()) {
+            return None;
+        }
         state.collecting = true;
         state.jobs += 1;
-        Some(Collection { files, tables })
+        Some(Collection { files, tables, hashed })
     }
 
     /// Whether a collection is due.
@@ -136,16 +155,19 @@ impl DbInner {
         let started = self.env.monotonic();
         let number = self.new_number();
         let path = self.dir.join(value_file_name(number));
-        let (file, maps) = match self.copy(collection, number, &path) {
+        let mut hint_files = Vec::new();
+        let Copied { file, hashed } = match self.copy(collection, number, &path, &mut hint_files) {
             Ok(Some(copied)) => copied,
             // Files that cannot be read are not collected again: this is progress, and not an error for callers that wait.
             Ok(None) => {
                 let _ = self.env.remove(&path);
+                self.remove_hints(hint_files.into_iter());
                 return Ok(());
             }
             Err(e) => {
                 if e.kind() != ErrorKind::ReadOnly {
                     let _ = self.env.remove(&path);
+                    self.remove_hints(hint_files.into_iter());
                 }
                 return Err(e);
             }
@@ -157,32 +179,52 @@ impl DbInner {
         });
         let removed = self.tables.segments.take_removed().into_iter().chain(numbers).collect();
         let mut edit = DatabaseEdit {
-            value_files: vec![file.clone()],
+            value_files: file.iter().map(|(file, _)| file.clone()).collect(),
             value_files_removed: removed,
             ..DatabaseEdit::default()
         };
+        let mut hints_gone = Vec::new();
         {
             let mut manifest = self.manifest.lock();
+            let moves: Option<Vec<_>> =
+                collection.hashed.iter().map(|keyspace| log_of(keyspace).try_move()).collect();
+            if moves.is_none() {
+                // An iterator that has begun since expects the entries where they are: a later collection copies them.
+                drop(manifest);
+                let _ = self.env.remove(&path);
+                self.remove_hints(hint_files.into_iter());
+                return Ok(());
+            }
+            self.note_hashed(&hashed, &sources, &mut edit);
             if let Err(e) = self.log_edit(&mut manifest, &mut edit) {
                 if self.status.fatal.get().is_none() {
                     let _ = self.env.remove(&path);
+                    self.remove_hints(hint_files.into_iter());
                 }
                 return Err(e);
             }
             let read = collection.files.iter().map(|file| file.file_bytes).sum();
             self.counters.collections.lock().note(
                 read,
-                file.len,
+                file.as_ref().map_or(0, |(file, _)| file.len),
                 self.env.monotonic().saturating_sub(started),
             );
-            self.tables.segments.replace(&sources, file, maps);
+            let len = file.as_ref().map_or(0, |(file, _)| file.len);
+            let is_empty = file.is_none();
+            // A reader that finds an entry in the new file may open it at once: it is there.
+            self.tables.segments.replace(&sources, file);
+            hints_gone.extend(self.apply_hashed(hashed, number, len, &edit).map_err(|e| self.stop(&e))?);
             self.renew_manifest(&mut manifest);
+            if is_empty {
+                let _ = self.env.remove(&path);
+            }
         }
         // Files that are not removed here are removed by the next opening.
         if self.check_place().is_ok() {
             for source in sources {
                 let _ = self.env.remove(&self.dir.join(self.tables.segments.file_name(source)));
             }
+            self.remove_hints(hints_gone.into_iter());
         }
         Ok(())
     }
@@ -200,8 +242,15 @@ impl DbInner {
         given_up > 0
     }
 
-    /// Copies what is alive in the files into value file `number`, and makes it durable. `None` if one of the files cannot be read.
-    fn copy(&self, collection: &Collection, number: u64, path: &Path) -> Result<Option<(ValueFile, Maps)>> {
+    /// Copies what is alive in the files into value file `number`, and makes it durable. `None` if one of the files cannot be read. The numbers of
+    /// the hint files that it writes are in `hint_files`.
+    fn copy(
+        &self,
+        collection: &Collection,
+        number: u64,
+        path: &Path,
+        hint_files: &mut Vec<u64>,
+    ) -> Result<Option<Copied>> {
         let pace = Pace::new(&self.rate_limiter, &*self.env);
         // Without background threads a writer may wait for this collection: it never rests.
         let _announced = (!self.is_inline()).then(|| self.tables.cache.waiting_reads().begin_job());
@@ -210,6 +259,21 @@ impl DbInner {
             Err(e) if self.gives_up(&collection.files, &e) => return Ok(None),
             Err(e) => return Err(e),
         };
+        let sources: Vec<SegmentFile> = collection.files.iter().map(|file| file.file).collect();
+        let mut keys = 0;
+        let mut hashed = match self.hashed_parts(&collection.hashed, &sources, &mut |bytes| {
+            keys += bytes;
+            if keys >= PORTION {
+                keys = 0;
+                pace.take(0, || self.collection_rests(), || self.status.ends());
+            }
+            self.status.check_running()
+        }) {
+            Ok(parts) => parts,
+            Err(e) if self.gives_up(&collection.files, &e) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        hint_files.extend(hashed.iter().map(|part| part.hint_number()));
         let mut writer = SegmentWriter::create(&self.env, path, SegmentKind::Values, number, &[])?;
         let (mut maps, mut record, mut value_bytes) = (Maps::default(), Vec::new(), 0);
         // A segment has its values in one file, and in that in the order of their first places.
@@ -221,6 +285,7 @@ impl DbInner {
                 live.pop();
             }
             let mut wanted = live.into_iter().peekable();
+            hashed.iter_mut().for_each(|part| part.begin_file(source.file));
             let (mut written, mut read) = (Ok(()), 0);
             let mut copy = |placed: Placed<'_>| {
                 read += (placed.entry.key.len() + placed.entry.value.len()) as u64;
@@ -239,7 +304,24 @@ impl DbInner {
                     maps.push(value.segment, value.first_offset, at);
                     written = writer.append(&[&record]).and_then(|()| self.flush_portion(&mut writer, &pace));
                 }
-                written.is_ok() && wanted.peek().is_some()
+                let (entry, at) = (&placed.entry, placed.at);
+                for part in &mut hashed {
+                    let Some(live) = part.take(at, entry.keyspace) else { continue };
+                    record.clear();
+                    BatchHead { ranges: false, first_seq: placed.seq, count: 1, time: None }.put(&mut record);
+                    let at = chunk_place(writer.len(), record.len() as u64);
+                    entry.put(&mut record);
+                    let bytes = (entry.key.len() + entry.value.len()) as u64;
+                    value_bytes += bytes;
+                    let (file, is_delete) = (SegmentFile::Values(number), (entry.kind == EntryKind::Delete));
+                    let copied = CopiedEntry { key: entry.key, seq: placed.seq, is_delete, bytes, file, at };
+                    written = written.clone().and_then(|()| part.push(live, &copied));
+                    let append =
+                        |()| writer.append(&[&record]).and_then(|()| self.flush_portion(&mut writer, &pace));
+                    written = written.clone().and_then(append);
+                }
+                written.is_ok()
+                    && (wanted.peek().is_some() || hashed.iter_mut().any(|part| part.missed().is_some()))
             };
             let (kind, file_number) = match source.file {
                 SegmentFile::Log(number) => (SegmentKind::Wal, number),
@@ -248,9 +330,11 @@ impl DbInner {
             let file = self.dir.join(self.tables.segments.file_name(source.file));
             let all_read = read_batches(&self.env, &file, kind, file_number, &mut copy);
             written?;
-            let complete = all_read.and_then(|()| match wanted.next() {
-                None => Ok(()),
-                Some(value) => {
+            let missed = hashed.iter_mut().find_map(HashedPart::missed);
+            let complete = all_read.and_then(|()| match (wanted.next(), missed) {
+                (None, None) => Ok(()),
+                (None, Some(chunk)) => Err(no_entry(&file, chunk)),
+                (Some(value), _) => {
                     let what = "a table refers to a value here, where none is";
                     Err(Error::corruption(&file, value.offset, what))
                 }
@@ -261,7 +345,15 @@ impl DbInner {
                 Err(e) => return Err(e),
             }
         }
+        let hashed = hashed.into_iter().map(HashedPart::finish).collect::<Result<Vec<CopiedPart>>>()?;
+        self.remove_hints(hashed.iter().filter_map(CopiedPart::unused_hints));
+        if hashed.iter().any(CopiedPart::has_entries) {
+            maps.add_own(own_segment(number));
+        }
         let segments = maps.segments();
+        if segments.is_empty() {
+            return Ok(Some(Copied { file: None, hashed }));
+        }
         let mut encoded = Vec::new();
         maps.encode(&mut encoded);
         let maps_at = payload_offset(writer.len(), 1);
@@ -282,7 +374,7 @@ impl DbInner {
             collection.files.iter().for_each(|file| _ = self.tables.segments.note_failure(file.file, &e));
             return Ok(None);
         }
-        Ok(Some((file, maps)))
+        Ok(Some(Copied { file: Some((file, maps)), hashed }))
     }
 
     /// Whether a collection leaves the disk to the reads that wait for it, as compactions do.

@@ -4,11 +4,13 @@
 //! names all tables; only then are the memtables and their logs released. `docs/recovery.md` argues each step. So each table costs one
 //! sync, and a flush a few more, however many tables it writes.
 
+use super::flush_hints::FlushedHints;
 use crate::parts::WithReferences;
 use crate::state::{DbInner, FlushedCounts, ImmutableMemtable, KeyspaceInner, PanicGuard};
 use crate::wal::LogSync;
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, RangeSet, Result, Seq};
+use hashlog::HintFile;
 use std::sync::Arc;
 use std::time::Duration;
 use tree::{DatabaseEdit, JobContext, JobOutput, MergeCursor};
@@ -39,6 +41,8 @@ impl Part {
 struct Written<'a> {
     part: &'a Part,
     flushed: JobOutput,
+    /// In place of tables, if the keyspace has no order.
+    hints: FlushedHints,
     time: Duration,
 }
 
@@ -143,8 +147,10 @@ impl DbInner {
             _ => self.install_tables(&written),
         };
         if installed.is_err() {
+            let hints: Vec<_> = written.iter().flat_map(|w| w.hints.files.clone()).collect();
             let tables: Vec<_> = written.into_iter().flat_map(|w| w.flushed.added).collect();
             self.discard(&tables);
+            self.discard_hints(&hints);
         }
         installed?;
         match error {
@@ -180,6 +186,11 @@ impl DbInner {
     /// Writes and syncs the table of one keyspace, but not its directory.
     fn write_table<'a>(&self, part: &'a Part) -> Result<Written<'a>> {
         let started = self.env.monotonic();
+        if let Some(log) = &part.keyspace.hash_log {
+            let hints = self.write_hints(&part.keyspace, log, &part.memtables)?;
+            let time = self.env.monotonic().saturating_sub(started);
+            return Ok(Written { part, flushed: JobOutput::default(), hints, time });
+        }
         let sets: Vec<_> = part.memtables.iter().filter_map(|s| s.memtable.ranges()).collect();
         let ranges = RangeSet::union(sets.iter().map(|set| &**set));
         let snapshots = self.readers_of(&part.keyspace);
@@ -209,21 +220,24 @@ impl DbInner {
                 tree::flush(entries, &context, kept)?
             }
         };
-        Ok(Written { part, flushed, time: self.env.monotonic().saturating_sub(started) })
+        let hints = FlushedHints::default();
+        Ok(Written { part, flushed, hints, time: self.env.monotonic().saturating_sub(started) })
     }
 
     /// Syncs the directory of the tables and the logs that must be durable with them, and adds the tables to the manifest.
     fn install_tables(&self, written: &[Written<'_>]) -> Result<()> {
         let skips = written.len() > 1 && planted(Bug::NameTablesBeforeSync);
-        if written.iter().any(|w| !w.flushed.added.is_empty()) && !skips {
+        let has_files = |w: &Written<'_>| !w.flushed.added.is_empty() || !w.hints.files.is_empty();
+        if written.iter().any(has_files) && !skips {
             self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
         }
         self.sync_older_logs(written)?;
         self.install_flush(written)?;
         for w in written {
-            for table in &w.flushed.added {
+            let tables = w.flushed.added.iter().map(|table| table.file_size);
+            for len in tables.chain(w.hints.files.iter().map(|hints| hints.len)) {
                 for counter in [&self.counters.flush, &w.part.keyspace.counters.flush] {
-                    counter.lock().note(0, table.file_size, w.time);
+                    counter.lock().note(0, len, w.time);
                 }
             }
         }
@@ -237,8 +251,10 @@ impl DbInner {
         let sealed_at = written.iter().map(|w| w.part.last_seq()).max().unwrap_or(0);
         let older = self.state.lock().oldest_unflushed(&counts(written));
         // A value must be durable before a table refers to it.
-        let refers = !planted(Bug::ReferBeforeSync)
-            && written.iter().flat_map(|w| &w.flushed.added).any(|meta| !meta.segments.is_empty());
+        let refers_to_logs = |w: &Written<'_>| {
+            !w.hints.files.is_empty() || w.flushed.added.iter().any(|meta| !meta.segments.is_empty())
+        };
+        let refers = !planted(Bug::ReferBeforeSync) && written.iter().any(refers_to_logs);
         if (refers || older.is_some_and(|seq| seq <= sealed_at)) && !planted(Bug::FlushWithoutOlderLogs) {
             self.logs
                 .closed
@@ -261,6 +277,7 @@ impl DbInner {
             };
             let edit = DatabaseEdit {
                 trees: present.iter().map(tree_edit).collect(),
+                hints: present.iter().flat_map(|w| hints_of(w)).collect(),
                 last_seq: self.visible.newest(),
                 last_time: self.last_time(),
                 retention_time: self.retention_time(),
@@ -275,15 +292,28 @@ impl DbInner {
         }
         self.log_edit(&mut manifest, &mut edit)?;
         let counts = counts(written);
+        for w in written.iter().filter(|w| !w.hints.files.is_empty() && !w.part.keyspace.is_dropped()) {
+            let log = w.part.keyspace.hash_log.as_ref().expect("it has hints");
+            // Before readers lose the memtables, and before their logs can be removed.
+            log.add(&w.hints.files, &w.hints.slots).map_err(|e| self.stop(&e))?;
+            self.tables.share(log, self.oldest_reader(&w.part.keyspace));
+        }
         self.apply(&edit.trees, &counts)?;
         self.renew_manifest(&mut manifest);
         drop(manifest);
         let tables: Vec<_> = dropped.iter().flat_map(|w| w.flushed.added.clone()).collect();
         self.discard(&tables);
+        let hints: Vec<_> = dropped.iter().flat_map(|w| w.hints.files.clone()).collect();
+        self.discard_hints(&hints);
         self.remove_logs(edit.min_log);
         self.collect_obsolete();
         Ok(())
     }
+}
+
+/// The hint files of a flush, by keyspace.
+fn hints_of(written: &Written<'_>) -> Vec<(u64, HintFile)> {
+    written.hints.files.iter().map(|file| (written.part.keyspace.id, file.clone())).collect()
 }
 
 /// The memtables that count as flushed when these tables are in the manifest.

@@ -4,8 +4,10 @@
 //! background threads only try to take it; a requested flush waits for it, in the thread of the caller.
 
 mod collect;
+mod collect_hashed;
 mod compact;
 mod flush;
+mod flush_hints;
 mod install;
 mod requests;
 mod threads;

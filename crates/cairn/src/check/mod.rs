@@ -2,6 +2,7 @@
 //!
 //! Imports `types`, `wal`, `state`, and `open` for the names of files. Absent: changes on disk.
 
+mod hash_logs;
 mod offline;
 mod report;
 mod scrub;

@@ -1,6 +1,7 @@
 //! Checks every checksum of every file in use, and the invariants of every tree. Writes nothing. Behind `cairn::check` and
 //! `Database::check`.
 
+use super::hash_logs::HashLogCheck;
 use crate::open::{Files, LOCK_FILE_NAME, keyspace_options, no_database};
 use crate::state::{DbInner, KeyspaceInner, KeyspaceState, ReadState, Tables};
 use crate::types::{CheckProgress, CheckReport, Options};
@@ -53,6 +54,10 @@ pub fn check_in(
             return Ok(report);
         }
     };
+    for (id, keyspace) in &state.keyspaces {
+        // Without it no value file with its entries would be known; what is wrong with its hint files is found below.
+        let _ = space.load_hash_log(&env, dir, *id, &keyspace.hints, &state.value_files);
+    }
     space.add_value_files(&state);
     let versions: Vec<&Version> = state.keyspaces.values().map(|k| &k.version).collect();
     report.keyspaces = state.keyspaces.values().filter(|k| k.created.history_of.is_none()).count();
@@ -69,6 +74,10 @@ pub fn check_in(
             let name = &primary.created.name;
             report.check_versions(name, &primary.version, &historical.version, &|| Ok(()))?;
         }
+    }
+    for (id, keyspace) in &state.keyspaces {
+        let check = HashLogCheck { env: &env, segments: &space.segments, keyspace: *id };
+        keyspace.hints.values().try_for_each(|hints| check.check(hints, &mut report, &mut |_| Ok(())))?;
     }
     report.check_unnamed(&files, &versions);
     match files.needed_logs(dir, &state) {
@@ -120,6 +129,20 @@ pub(crate) fn check_open(db: &DbInner, progress: &mut dyn FnMut(&CheckProgress))
     let versions: Vec<&Version> = read_states.values().map(|(_, state)| &*state.version).collect();
     let go_on = || db.status.check_not_closed();
     report.check_tables(&versions, progress, &go_on)?;
+    for (keyspace, _) in read_states.values() {
+        let Some(log) = &keyspace.hash_log else { continue };
+        // No entry is moved meanwhile.
+        let hold = log.hold();
+        let check = HashLogCheck { env: &db.env, segments: &db.tables.segments, keyspace: keyspace.id };
+        let known = report.problems.len();
+        for hints in hold.hints() {
+            check.check(&hints, &mut report, &mut |_| go_on())?;
+        }
+        if keyspace.is_dropped() {
+            // Its files are gone.
+            report.problems.truncate(known);
+        }
+    }
     for (keyspace, read_state) in read_states.values() {
         let older = keyspace.historical().and_then(|historical| read_states.get(&historical.id));
         if let Some((_, older)) = older {

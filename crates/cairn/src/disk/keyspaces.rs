@@ -16,6 +16,7 @@ impl DbInner {
     pub(crate) fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Arc<KeyspaceInner>> {
         check_name(name)?;
         options.validate()?;
+        options.check_together()?;
         let late = planted(Bug::CreateAfterClose);
         let _call = if late { self.status.check_running().map(|()| None)? } else { Some(self.begin_call()?) };
         let mut manifest = self.manifest.lock();
@@ -30,7 +31,7 @@ impl DbInner {
             }
             state.next_keyspace
         };
-        let new = |id, options, role| self.new_keyspace(id, name.to_owned(), options, role);
+        let new = |id, options, role| self.new_keyspace(id, name.to_owned(), options, role, None);
         let historical =
             options.has_history().then(|| new(id + 1, options.historical(), Role::Historical(id)));
         let inner = new(id, options, historical.clone().map_or(Role::Plain, Role::Primary));
@@ -87,6 +88,7 @@ impl DbInner {
         self.log_edit(&mut manifest, &mut edit)?;
         let mut state = self.state.lock();
         dropped.iter().for_each(|&id| self.remove_keyspace(&mut state, &mut writer, id));
+        let hints = inner.hash_log.as_ref().map(|log| log.abandon(&self.tables.segments)).unwrap_or_default();
         // The error may have been this keyspace's. An error of another one reappears when its job is retried.
         state.compaction_error = None;
         if state.waiting().next().is_none() {
@@ -97,6 +99,7 @@ impl DbInner {
         drop(manifest);
         drop(writer);
         self.remove_logs(min_log);
+        self.remove_hints(hints.into_iter());
         self.collect_obsolete();
         Ok(())
     }

@@ -48,6 +48,7 @@ impl DbInner {
                 newest_log: self.logs.begun.established(),
                 closed: self.logs.closed.synced(),
                 value_files: self.tables.segments.value_files(),
+                hints: state.keyspaces.values().flat_map(|k| k.inner.hints()).collect(),
                 ..DatabaseEdit::default()
             }
         };

@@ -5,6 +5,7 @@ use crate::state::{DbInner, FlushedCounts, State};
 use crate::sync::Ordering;
 use crate::wal::log_file_name;
 use base::planted::{Bug, planted};
+use hashlog::{HintFile, hint_file_name};
 
 impl DbInner {
     /// Number of the oldest log that is needed once `flushed` is in tables.
@@ -73,6 +74,20 @@ impl DbInner {
             let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
         }
         self.after_removal();
+    }
+
+    /// Removes hint files that did not get into the manifest. If that is uncertain, they stay.
+    pub(crate) fn discard_hints(&self, hints: &[HintFile]) {
+        if self.status.fatal.get().is_none() {
+            self.remove_hints(hints.iter().map(|file| file.number));
+        }
+    }
+
+    /// Removes hint files that the durable manifest does not name.
+    pub(crate) fn remove_hints(&self, numbers: impl Iterator<Item = u64>) {
+        for number in numbers {
+            let _ = self.env.remove(&self.dir.join(hint_file_name(number)));
+        }
     }
 
     /// Removes tables that did not get into the manifest. If that is uncertain, they stay.

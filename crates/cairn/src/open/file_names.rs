@@ -4,6 +4,7 @@ use crate::wal::{is_recycled_file_name, log_file_name, parse_log_file_name};
 use base::planted::{Bug, planted};
 use base::{Error, Result};
 use env::Env;
+use hashlog::{hint_file_name, parse_hint_file_name};
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub(crate) struct Files {
     pub tables: Vec<u64>,
     /// Value files.
     pub values: Vec<u64>,
+    /// Hint files.
+    pub hints: Vec<u64>,
     /// Half-written manifests.
     pub temporary: Vec<String>,
     /// Recycled logs.
@@ -40,6 +43,8 @@ impl Files {
                 files.tables.push(number);
             } else if let Some(number) = parse_value_file_name(&name) {
                 files.values.push(number);
+            } else if let Some(number) = parse_hint_file_name(&name) {
+                files.hints.push(number);
             } else if name.strip_suffix(".tmp").is_some_and(|n| parse_manifest_file_name(n).is_some()) {
                 files.temporary.push(name);
             } else if is_recycled_file_name(&name) {
@@ -50,6 +55,7 @@ impl Files {
         files.logs.sort_unstable();
         files.tables.sort_unstable();
         files.values.sort_unstable();
+        files.hints.sort_unstable();
         files.temporary.sort_unstable();
         files.recycled.sort_unstable();
         Ok(files)
@@ -64,8 +70,15 @@ impl Files {
     pub(crate) fn next_number(&self, state: &tree::ManifestState) -> u64 {
         let temporary =
             self.temporary.iter().filter_map(|n| parse_manifest_file_name(n.strip_suffix(".tmp")?));
-        let used =
-            self.manifests.iter().chain(&self.tables).chain(&self.values).copied().chain(temporary).max();
+        let used = self
+            .manifests
+            .iter()
+            .chain(&self.tables)
+            .chain(&self.values)
+            .chain(&self.hints)
+            .copied()
+            .chain(temporary)
+            .max();
         let used = used.filter(|_| !planted(Bug::ReuseFileNumber));
         state.next_file.max(used.map_or(1, |n| n.saturating_add(1))).max(1)
     }
@@ -97,6 +110,13 @@ impl Files {
         let tables = self.tables.iter().filter(|n| !named.contains(n)).map(|n| table_file_name(*n));
         let manifests = self.manifests.iter().map(|n| manifest_file_name(*n));
         let values = self.values.iter().map(|n| value_file_name(*n));
-        tables.chain(values).chain(logs).chain(manifests).chain(self.temporary.iter().cloned()).collect()
+        let hints = self.hints.iter().filter(|n| !named.contains(n)).map(|n| hint_file_name(*n));
+        tables
+            .chain(values)
+            .chain(hints)
+            .chain(logs)
+            .chain(manifests)
+            .chain(self.temporary.iter().cloned())
+            .collect()
     }
 }

@@ -7,6 +7,7 @@ mod file_names;
 mod keep_logs;
 mod recovery;
 mod replay_batches;
+mod replay_values;
 mod replayed;
 mod start;
 

@@ -8,19 +8,21 @@
 use super::file_names::{Files, LOCK_FILE_NAME};
 use super::replayed::{Keyspaces, Recovered, Replayed, Spill};
 use crate::parts::DiskReserve;
-use crate::state::{DbInner, Tables};
+use crate::state::{DbInner, HashLog, HashLogs, Tables};
 use crate::sync::{AtomicU64, Ordering};
 use crate::types::{KeyspaceOptions, Options};
 use crate::wal::{KeptLog, LogEnd, LogRecord, RecycledLogs, replay};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result};
 use env::{Env, FileLock};
+use hashlog::hint_file_name;
 use memtable::{Memtable, SpareMemory};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tree::{DatabaseEdit, Manifest, ManifestError, Tree, VersionEdit, manifest_file_name};
+use values::value_file_name;
 
 /// Largest accepted number of a file or keyspace.
 const MAX_NUMBER: u64 = 1 << 62;
@@ -44,6 +46,7 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
         Some(&number) => Manifest::read(&env, dir, number, &mut |meta| space.open(meta))?,
         None => fresh_state(dir, &files, &options)?,
     };
+    let hash_logs = space.load_hash_logs(&env, dir, &state)?;
     space.add_value_files(&state);
     let lacking = note_missing(&state, &files);
     // Longer than the largest memtable and its log overhead, but only a part of a small log cap.
@@ -67,6 +70,7 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
         spare_memory,
         recycled,
         next_file,
+        hash_logs,
         kept: Vec::new(),
     }
     .run()
@@ -120,6 +124,8 @@ pub(crate) struct Recovery {
     pub spare_memory: Arc<SpareMemory>,
     pub recycled: Arc<RecycledLogs>,
     pub next_file: AtomicU64,
+    /// Those with hint files, until their keyspaces have them.
+    pub hash_logs: HashLogs,
     /// Logs that are kept, because there is no space for tables with their contents.
     pub kept: Vec<KeptLog>,
 }
@@ -136,7 +142,7 @@ impl Recovery {
             match self.recover(&mut keyspaces, &logs) {
                 Ok((end, manifest)) => return self.start(keyspaces, end, manifest),
                 Err(e) if e.kind() == ErrorKind::NoSpace && !self.files.manifests.is_empty() => {
-                    self.take_back(&mut keyspaces, first_new);
+                    self.take_back(&mut keyspaces, first_new)?;
                     if self.remove_recycled() {
                         continue;
                     }
@@ -198,6 +204,7 @@ impl Recovery {
             retention_time: self.state.retention_time,
             min_log: self.next_log(),
             value_files: self.space.segments.value_files(),
+            hints: keyspaces.iter().flat_map(|(id, k)| k.hints(*id)).collect(),
             ..DatabaseEdit::default()
         };
         self.name_kept_logs(&mut edit);
@@ -215,12 +222,22 @@ impl Recovery {
     }
 
     /// Removes the tables from `first_new` on, which no manifest names, and resets the replay.
-    fn take_back(&self, keyspaces: &mut Keyspaces, first_new: u64) {
-        keyspaces.values_mut().for_each(Replayed::reset);
+    fn take_back(&self, keyspaces: &mut Keyspaces, first_new: u64) -> Result<()> {
+        for (id, keyspace) in keyspaces {
+            keyspace.reset();
+            if let Some(log) = &mut keyspace.hash_log {
+                log.abandon(&self.space.segments);
+                let (hints, values) = (&keyspace.hints_found, &self.state.value_files);
+                *log = self.space.load_hash_log(&self.env, &self.dir, *id, hints, values)?;
+            }
+        }
         for number in first_new..self.next_file.load(Ordering::Relaxed) {
             self.space.cache.forget(number);
-            let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
+            for name in [table::table_file_name(number), value_file_name(number), hint_file_name(number)] {
+                let _ = self.env.remove(&self.dir.join(name));
+            }
         }
+        Ok(())
     }
 
     pub(crate) fn replay(
@@ -253,7 +270,11 @@ impl Recovery {
         for (id, found) in std::mem::take(&mut self.state.keyspaces) {
             let options = keyspace_options(&self.dir, &found)?;
             let version = Arc::new(found.version);
+            let loaded = self.hash_logs.remove(&id);
+            let hash_log =
+                options.is_hash_log().then(|| loaded.unwrap_or_else(|| Arc::new(HashLog::new(id))));
             let replayed = Replayed {
+                id,
                 tree: Tree::new(
                     options.tree_options(id, &found.created.name, found.created.history_of),
                     version.clone(),
@@ -263,6 +284,8 @@ impl Recovery {
                 name: found.created.name,
                 history_of: found.created.history_of,
                 historical: historical.get(&id).copied(),
+                hash_log,
+                hints_found: found.hints,
                 memtable: Memtable::empty(),
                 full: Vec::new(),
                 recovered: Recovered::default(),

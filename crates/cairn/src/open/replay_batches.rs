@@ -6,7 +6,9 @@ use crate::parts::{allocate, capacity_for};
 use crate::sync::Ordering;
 use crate::wal::{BatchRecord, LogRecord, check_dropped};
 use base::{Error, RangeSet, Result};
-use memtable::Memtable;
+use hashlog::pack;
+use memtable::{LogPlace, Memtable};
+use record::chunk_place;
 use std::cell::Cell;
 use tree::JobContext;
 
@@ -22,6 +24,7 @@ impl Recovery {
         let malformed = || Error::corruption(record.path, record.offset, "this record is no batch");
         let BatchRecord { head, mut entries } = record.batch;
         for seq in head.first_seq..head.first_seq + head.count {
+            let index = record.len - entries.left();
             let entry = entries.next().ok_or_else(malformed)?;
             let Some(keyspace) = keyspaces.get_mut(&entry.keyspace) else {
                 check_dropped(entry.keyspace, &self.state, record.path, record.offset)?;
@@ -46,6 +49,11 @@ impl Recovery {
                 }
             }
             entry.insert(&keyspace.memtable, seq, tail);
+            if keyspace.hash_log.is_some() && spill == Spill::Nowhere {
+                // The log is kept, and a later flush leaves the entry where it is.
+                let offset = pack(chunk_place(record.offset, index as u64));
+                keyspace.memtable.note_place(LogPlace { seq, log: record.number, offset });
+            }
             held.set(held.get() + need as u64);
             if held.get() > self.options.memory_budget / 2 && spill == Spill::Tables {
                 // All memtables together exceed their budget: all are flushed, and the count restarts.
@@ -88,6 +96,9 @@ impl Recovery {
         if spill == Spill::Nowhere {
             keyspace.full.push(memtable);
             return Ok(());
+        }
+        if let Some(log) = keyspace.hash_log.clone() {
+            return self.flush_to_values(keyspace, &log, &memtable);
         }
         let next_number = || self.next_file.fetch_add(1, Ordering::Relaxed);
         let ranges = memtable.ranges().map_or_else(RangeSet::default, |set| RangeSet::clone(&set));

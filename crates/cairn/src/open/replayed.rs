@@ -5,8 +5,10 @@
 //! equally often are merged into one before the next is written: so an opening leaves at most fifteen tables of each size, and rewrites
 //! each entry once per factor of sixteen. No manifest names any of these tables yet, so merged ones are removed at once.
 
+use crate::state::HashLog;
 use crate::types::KeyspaceOptions;
 use base::{ErrorKind, RangeSet, Result};
+use hashlog::HintFile;
 use memtable::Memtable;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ const MERGED: usize = 16;
 
 /// A keyspace during replay.
 pub(crate) struct Replayed {
+    pub id: u64,
     /// The version in the manifest.
     pub found: Arc<tree::Version>,
     pub tree: Tree,
@@ -26,6 +29,9 @@ pub(crate) struct Replayed {
     pub history_of: Option<u64>,
     /// The number of the keyspace that has the older versions, if this one has history.
     pub historical: Option<u64>,
+    /// What finds its flushed entries, if it has no order, and the hint files in the manifest.
+    pub hash_log: Option<Arc<HashLog>>,
+    pub hints_found: BTreeMap<u64, HintFile>,
     pub memtable: Arc<Memtable>,
     /// Full memtables that could not be written to tables, oldest first.
     pub full: Vec<Arc<Memtable>>,
@@ -33,6 +39,11 @@ pub(crate) struct Replayed {
 }
 
 impl Replayed {
+    /// Its hint files, with its number.
+    pub(crate) fn hints(&self, id: u64) -> Vec<(u64, HintFile)> {
+        self.hash_log.iter().flat_map(|log| log.hints()).map(|hints| (id, hints)).collect()
+    }
+
     /// Discards everything that was replayed.
     pub(crate) fn reset(&mut self) {
         self.tree = Tree::new(self.tree.options().clone(), self.found.clone());

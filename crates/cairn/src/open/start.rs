@@ -27,8 +27,9 @@ impl Recovery {
         mut manifest: Manifest,
     ) -> Result<Arc<DbInner>> {
         let versions = keyspaces.values().map(|k| k.tree.version());
-        let named =
-            versions.flat_map(|v| v.tables().map(|(_, t)| t.meta.number).collect::<Vec<_>>()).collect();
+        let named = versions.flat_map(|v| v.tables().map(|(_, t)| t.meta.number).collect::<Vec<_>>());
+        let hints = keyspaces.values().filter_map(|k| k.hash_log.as_ref()).flat_map(|log| log.hints());
+        let named = named.chain(hints.map(|hints| hints.number)).collect();
         let mut leftovers = self.files.leftovers(&named, self.lacking);
         leftovers.retain(|name| !self.keeps(name) && !self.has_values(name));
         let logs = self.logs();
@@ -189,7 +190,7 @@ impl DbInner {
                 (None, Some(historical)) => Role::Primary(historical.inner.clone()),
                 (None, None) => Role::Plain,
             };
-            let inner = self.new_keyspace(id, k.name, k.options, role);
+            let inner = self.new_keyspace(id, k.name, k.options, role, k.hash_log);
             // The times of its versions are not known, but not later than this.
             if !planted(Bug::ForgetNewestTime) {
                 inner.newest_time.store(self.last_time().micros(), Ordering::Relaxed);

@@ -56,6 +56,9 @@ struct Batch<'a, K> {
 impl KeyspaceInner {
     /// The value of `key` as of `seq`, in `read_state`.
     pub(crate) fn get_in(&self, read_state: &ReadState, key: &[u8], seq: Seq) -> Result<Option<Slice>> {
+        if let Some(log) = &self.hash_log {
+            return self.get_by_hash(log, read_state, key, seq);
+        }
         let deleted = read_state.deleted_before(key, seq);
         if let Some(value) = read_state.get_recent(key, seq, deleted, self.tail_len) {
             return Ok(value);
@@ -87,6 +90,9 @@ impl KeyspaceInner {
 
     /// Whether `key` has a value as of `seq`, in `read_state`.
     pub(crate) fn contains_in(&self, read_state: &ReadState, key: &[u8], seq: Seq) -> Result<bool> {
+        if let Some(log) = &self.hash_log {
+            return Ok(self.get_by_hash(log, read_state, key, seq)?.is_some());
+        }
         let deleted = read_state.deleted_before(key, seq);
         if let Some(value) = read_state.get_recent(key, seq, deleted, self.tail_len) {
             return Ok(value.is_some());
@@ -102,6 +108,9 @@ impl KeyspaceInner {
         keys: &[K],
         seq: Seq,
     ) -> Result<Vec<Option<Slice>>> {
+        if let Some(log) = &self.hash_log {
+            return self.multi_get_by_hash(log, read_state, keys, seq);
+        }
         let values = Vec::with_capacity(keys.len());
         let mut batch =
             Batch { keyspace: self, read_state, keys, seq, values, waiting: Vec::new(), failed: None };

@@ -1,11 +1,13 @@
 //! Reads: point reads, batched reads, and cursors with what they skip and charge; versions by time.
 //!
-//! Imports `types`, `parts` and `state`. Of the database a read sees a `Reader`: it looks at the status and the visible sequence number,
+//! Imports `types`, `wal`, `parts` and `state`. Of the database a read sees a `Reader`: it looks at the status and the visible sequence number,
 //! and notes charges and dead ranges. Absent: `DbInner`, writes, flushes, compactions, and waiting for any of them.
 
 mod cursor;
 mod deleted_run;
+mod entries;
 mod get;
+mod hash_log;
 mod range;
 mod range_at;
 mod range_del;
@@ -15,6 +17,7 @@ mod values_ahead;
 mod versions;
 
 pub use cursor::Cursor;
+pub use entries::Entries;
 pub use range::{Keys, Range};
 pub use range_at::{CursorAt, EntryAt, RangeAt};
 pub(crate) use read_view::{HeldSeq, ReadView};

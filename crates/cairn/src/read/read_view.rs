@@ -26,7 +26,7 @@ impl ReadView {
         // open comes after the load: a keyspace dropped in between must not appear empty.
         let generation = keyspace.generation.get();
         let read_state = keyspace.read_state.load_full();
-        let closed = keyspace.check_of(db.identity()).err();
+        let closed = keyspace.check_of(db.identity()).and_then(|()| keyspace.check_order()).err();
         ReadView { keyspace, db, read_state, generation, closed }
     }
 

@@ -29,6 +29,7 @@ use table::SalvageCursor;
 use tree::MergeCursor;
 use values::Values;
 
+mod hash_logs;
 mod logs;
 mod report;
 mod sources;
@@ -88,6 +89,7 @@ pub fn salvage_in(
         historical.into_values().filter_map(|source| Some((source.history_of?, source))).collect();
     for (id, source) in &sources {
         match source.has_times() {
+            _ if source.options.is_hash_log() => salvage.write_hash_log(&db, *id, source)?,
             true => {
                 let older = historical.remove(id).unwrap_or_default();
                 salvage.write_versions(&db, source, &older, &mut values)?;

@@ -1,6 +1,7 @@
 //! [`DbInner`], the shared state of an open database. The rooms above define its methods, each those of its task.
 
 use super::db_state::State;
+use super::hash_log::HashLog;
 use super::keyspace_inner::{KeyspaceInner, OPEN, Role};
 use super::read_state::ReadState;
 use super::status::{Signals, Status};
@@ -214,7 +215,9 @@ impl DbInner {
         name: String,
         options: KeyspaceOptions,
         role: Role,
+        hash_log: Option<Arc<HashLog>>,
     ) -> Arc<KeyspaceInner> {
+        let hash_log = options.is_hash_log().then(|| hash_log.unwrap_or_else(|| Arc::new(HashLog::new(id))));
         let read_state = ReadState {
             memtable: Memtable::empty(),
             immutable: Vec::new(),
@@ -236,6 +239,7 @@ impl DbInner {
         Arc::new(KeyspaceInner {
             id,
             role,
+            hash_log,
             tail_len,
             limits,
             newest_time: AtomicU64::new(0),

@@ -1,11 +1,15 @@
 //! [`KeyspaceInner`], the state of a keyspace that its handles, batches and cursors share.
 
+use super::hash_log::HashLog;
 use super::read_state::ReadState;
 use crate::parts::{DeadRanges, FlushGeneration, HeldSeqs, KeyspaceCounters};
 use crate::sync::{ArcSwap, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::types::{KeyspaceOptions, Limits};
+use crate::wal::Entry;
 use base::limits::MAX_KEYSPACE_NAME_LEN;
-use base::{Error, ErrorKind, Result, Slice, Time, Trailer};
+use base::{EntryKind, Error, ErrorKind, Result, Slice, Time, Trailer};
+use hashlog::HintFile;
+use memtable::LogPlace;
 use std::sync::Arc;
 use tree::{Kept, ReadCharges, TimesOf};
 use values::Segments;
@@ -24,6 +28,8 @@ pub(crate) enum Role {
 pub(crate) struct KeyspaceInner {
     pub id: u64,
     pub role: Role,
+    /// What finds its flushed entries, in place of its tree, which is empty: with `engine` = `hash_log`.
+    pub hash_log: Option<Arc<HashLog>>,
     /// Bytes behind each value, and in each tombstone: the time of the version, if the keyspace is primary.
     pub tail_len: usize,
     pub limits: Limits,
@@ -101,6 +107,73 @@ impl KeyspaceInner {
         self.historical().ok_or_else(|| {
             Error::invalid(format!("keyspace {:?} has no history: its option history is none", self.name))
         })
+    }
+
+    /// Whether the log is asked to note where it has an entry.
+    #[inline]
+    pub(crate) fn notes_place(&self, kind: EntryKind, key_len: usize, value_len: usize) -> bool {
+        self.hash_log.is_some() || kind == EntryKind::Put && self.options.is_large(key_len, value_len)
+    }
+
+    /// Its hint files, with its number.
+    pub(crate) fn hints(&self) -> Vec<(u64, HintFile)> {
+        let hints = self.hash_log.iter().flat_map(|log| log.hints());
+        hints.map(|hints| (self.id, hints)).collect()
+    }
+
+    /// Memtable bytes that an entry needs.
+    #[inline]
+    pub(crate) fn cost_of(&self, entry: &Entry<'_>) -> usize {
+        let of_place = if self.hash_log.is_some() { size_of::<LogPlace>() } else { 0 };
+        entry.cost(self.tail_len) + of_place
+    }
+
+    /// Checks that an entry of this kind may be written.
+    ///
+    /// # Errors
+    /// `NoMemory` for a put if the index is full; `InvalidArgument` for a range delete if there is no order.
+    #[inline]
+    pub(crate) fn check_kind(&self, kind: EntryKind) -> Result<()> {
+        match &self.hash_log {
+            Some(log) if kind == EntryKind::DeleteRange || kind == EntryKind::Put && log.is_full() => {
+                Err(self.refused(kind))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn refused(&self, kind: EntryKind) -> Error {
+        match kind {
+            EntryKind::Put => {
+                let bytes = self.hash_log.as_ref().map_or(0, |log| log.index.memory());
+                let what = format!(
+                    "keyspace {:?}: its index takes {bytes} bytes, and memory_budget has no room for more",
+                    self.name
+                );
+                Error::new(ErrorKind::NoMemory, what)
+            }
+            _ => self.no_order(),
+        }
+    }
+
+    /// Checks that the keyspace has an order.
+    ///
+    /// # Errors
+    /// `InvalidArgument`.
+    pub(crate) fn check_order(&self) -> Result<()> {
+        match self.hash_log {
+            None => Ok(()),
+            Some(_) => Err(self.no_order()),
+        }
+    }
+
+    #[cold]
+    pub(crate) fn no_order(&self) -> Error {
+        Error::invalid(format!(
+            "keyspace {:?} has no order: with engine = hash_log it can be read by key, and as a whole by Keyspace::entries",
+            self.name
+        ))
     }
 
     /// What flushes keep. Where there is history they keep all, and compactions evict: so the historical tree gets fewer and larger tables.

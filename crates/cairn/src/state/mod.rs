@@ -5,6 +5,7 @@
 
 mod db_inner;
 mod db_state;
+mod hash_log;
 mod keyspace_inner;
 mod read_state;
 mod reader;
@@ -16,11 +17,12 @@ mod writer_guard;
 
 pub(crate) use db_inner::DbInner;
 pub(crate) use db_state::{FLUSHED_ALL, FlushedCounts, ImmutableMemtable, KeyspaceState, PickContext, State};
+pub(crate) use hash_log::{FlushedSlot, HashLog, Hold};
 pub(crate) use keyspace_inner::{CLOSED, DROPPED, KeyspaceInner, Role, Tail, check_name};
 pub(crate) use read_state::{ReadState, hides, shows};
 pub(crate) use reader::Reader;
 pub(crate) use status::{Signals, Status};
-pub(crate) use tables::Tables;
+pub(crate) use tables::{HashLogs, Tables};
 pub use write_batch::Batch;
 pub(crate) use write_batch::{Written, check_time};
 pub(crate) use writer::{Job, Writer, new_commit, reserved_by};

@@ -5,6 +5,7 @@ use super::keyspace_inner::KeyspaceInner;
 use crate::parts::FoundRun;
 use crate::sync::Ordering;
 use base::{Error, Result, Seq};
+use env::Env;
 use std::sync::Arc;
 
 /// The database as reads see it. The methods are all that a read may do: it looks, and leaves notes. What else the database does, such as
@@ -31,6 +32,11 @@ impl Reader {
     #[inline]
     pub(crate) fn hold_newest(&self, keyspace: &KeyspaceInner) -> (Seq, Option<usize>) {
         keyspace.readers.hold_newest(&self.0.visible)
+    }
+
+    /// Through which files are read.
+    pub(crate) fn env(&self) -> &Arc<dyn Env> {
+        &self.0.env
     }
 
     /// # Errors

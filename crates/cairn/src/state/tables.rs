@@ -1,16 +1,22 @@
 //! The shared structures for reading tables.
 
+use super::hash_log::HashLog;
 use crate::sync::Mutex;
 use crate::types::Options;
 use crate::wal::{MAX_OPEN_LOGS, log_file_name};
-use base::Result;
 use base::planted::{Bug, planted};
+use base::{Result, Seq};
 use env::Env;
+use hashlog::{HintFile, HintReader};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use table::{BlockCache, TableCache};
 use tree::{LiveTable, ObsoleteFiles};
-use values::Segments;
+use values::{SegmentFile, Segments, ValueFile};
+
+/// The indexes of keyspaces without order, by keyspace.
+pub(crate) type HashLogs = BTreeMap<u64, Arc<HashLog>>;
 
 /// Files that are open beside the tables being read: logs, the manifest, the lock, and tables being written.
 const OTHER_FILES: usize = MAX_OPEN_LOGS + 4;
@@ -46,6 +52,47 @@ impl Tables {
             segments: Segments::new(env.clone(), dir.to_owned(), log_file_name, of_values, waiting_reads),
             deleting: Mutex::default(),
         }
+    }
+
+    /// Loads the indexes of keyspaces without order.
+    ///
+    /// # Errors
+    /// Those of reading their hint files.
+    pub(crate) fn load_hash_logs(
+        &self,
+        env: &Arc<dyn Env>,
+        dir: &Path,
+        state: &tree::ManifestState,
+    ) -> Result<HashLogs> {
+        let with_hints = state.keyspaces.iter().filter(|(_, keyspace)| !keyspace.hints.is_empty());
+        let load = |(id, keyspace): (&u64, &tree::KeyspaceState)| {
+            Ok((*id, self.load_hash_log(env, dir, *id, &keyspace.hints, &state.value_files)?))
+        };
+        with_hints.map(load).collect()
+    }
+
+    /// Loads the index of a keyspace, which holds the files with its entries.
+    pub(crate) fn load_hash_log(
+        &self,
+        env: &Arc<dyn Env>,
+        dir: &Path,
+        id: u64,
+        hints: &BTreeMap<u64, HintFile>,
+        value_files: &BTreeMap<u64, ValueFile>,
+    ) -> Result<Arc<HashLog>> {
+        let reader = HintReader { env: env.clone(), dir: dir.to_owned() };
+        let len_of = |file: SegmentFile| match file {
+            SegmentFile::Log(number) => env.len(&dir.join(log_file_name(number))),
+            SegmentFile::Values(number) => Ok(value_files.get(&number).map_or(0, |file| file.len)),
+        };
+        let log = HashLog::load(id, hints, &reader, &len_of)?;
+        self.share(&log, None);
+        Ok(Arc::new(log))
+    }
+
+    /// Tells the segments and the cache what an index needs: see [`HashLog::share`].
+    pub(crate) fn share(&self, log: &HashLog, oldest_reader: Option<Seq>) {
+        log.share(&self.segments, self.cache.cache(), oldest_reader);
     }
 
     /// Takes the value files over that the manifest names and a table refers to.

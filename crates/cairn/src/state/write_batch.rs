@@ -29,8 +29,8 @@ pub struct Batch {
     pub(crate) routed_bytes: usize,
     /// Whether the batch contains a put.
     pub(crate) has_puts: bool,
-    /// Whether the batch contains a value that stays in the log.
-    pub(crate) has_large: bool,
+    /// Whether the batch contains an entry of which the log shall note where it is.
+    pub(crate) has_places: bool,
     /// Whether the batch contains a range tombstone.
     pub(crate) has_ranges: bool,
     /// Whether the batch writes to a keyspace with history.
@@ -90,8 +90,11 @@ impl Batch {
         if self.error.is_some() {
             return;
         }
-        if let Err(e) =
-            keyspace.limits.check(key, value).and_then(|()| check_time(keyspace, time, self.is_copy))
+        if let Err(e) = keyspace
+            .limits
+            .check(key, value)
+            .and_then(|()| check_time(keyspace, time, self.is_copy))
+            .and_then(|()| keyspace.check_kind(kind))
         {
             self.error = Some(e);
             return;
@@ -106,7 +109,7 @@ impl Batch {
             return;
         }
         let entry = Entry { kind, keyspace: keyspace.id, time, key, value };
-        let cost = entry.cost(keyspace.tail_len);
+        let cost = keyspace.cost_of(&entry);
         let place = self.keyspaces.iter().position(|written| Arc::ptr_eq(&written.keyspace, keyspace));
         let place = place.unwrap_or_else(|| {
             self.keyspaces.push(Written { keyspace: keyspace.clone(), need: 0, has_puts: false });
@@ -119,7 +122,7 @@ impl Batch {
         self.count += 1;
         self.has_puts |= kind == EntryKind::Put;
         self.has_ranges |= kind == EntryKind::DeleteRange;
-        self.has_large |= kind == EntryKind::Put && keyspace.options.is_large(key.len(), value.len());
+        self.has_places |= keyspace.notes_place(kind, key.len(), value.len());
         if keyspace.tail_len > 0 {
             self.has_history = true;
             self.takes_time |= time.is_none();

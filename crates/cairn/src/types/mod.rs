@@ -10,6 +10,7 @@ mod stats_text;
 pub(crate) use bounds::{Bounds, Limits, successor};
 pub use history::Retention;
 pub use options::{
-    Compression, Durability, GuardPolicy, KeyspaceOptions, OptionSpec, Options, PlacementPolicy, Preset,
+    Compression, Durability, Engine, GuardPolicy, KeyspaceOptions, OptionSpec, Options, PlacementPolicy,
+    Preset,
 };
 pub use stats::*;

@@ -37,12 +37,21 @@ pub enum Preset {
     /// The balanced tree, and all versions of all keys, as in the thesis of Mneme (chapter 4), but other than there without merging older
     /// versions into the historical layer when they are dropped: see `docs/adr/0025-history.md`.
     Mneme,
+    /// A hash table in memory over entries that stay in the log: the log database of Pristupin's report (section 2), made for data larger than
+    /// memory. See `docs/adr/0027-hash-log.md`.
+    HashLog,
 }
 
 impl Preset {
     /// All presets.
-    pub const ALL: [Preset; 5] =
-        [Preset::Balanced, Preset::PebblesDb, Preset::Leveled, Preset::Parallax, Preset::Mneme];
+    pub const ALL: [Preset; 6] = [
+        Preset::Balanced,
+        Preset::PebblesDb,
+        Preset::Leveled,
+        Preset::Parallax,
+        Preset::Mneme,
+        Preset::HashLog,
+    ];
 }
 
 /// How a tree chooses its guards: the keys that divide its levels.
@@ -53,6 +62,16 @@ pub enum GuardPolicy {
     /// By compactions, from the data, so that guards have useful sizes whatever the keys are.
     #[default]
     Adaptive,
+}
+
+/// What finds the entries of a keyspace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Engine {
+    /// A tree of sorted tables.
+    #[default]
+    Tree,
+    /// A hash table in memory over entries that stay in the log.
+    HashLog,
 }
 
 /// Where the values of a keyspace are.
@@ -66,9 +85,10 @@ pub enum PlacementPolicy {
 }
 
 base::named_enum!(Durability, "durability", "buffered" => Durability::Buffered, "os" => Durability::Os, "sync" => Durability::Sync);
+base::named_enum!(Engine, "engine", "tree" => Engine::Tree, "hash_log" => Engine::HashLog);
 base::named_enum!(GuardPolicy, "guard policy", "hash" => GuardPolicy::Hash, "adaptive" => GuardPolicy::Adaptive);
 base::named_enum!(PlacementPolicy, "placement", "in_place" => PlacementPolicy::InPlace, "hybrid" => PlacementPolicy::Hybrid);
-base::named_enum!(Preset, "preset", "balanced" => Preset::Balanced, "pebblesdb" => Preset::PebblesDb, "leveled" => Preset::Leveled, "parallax" => Preset::Parallax, "mneme" => Preset::Mneme);
+base::named_enum!(Preset, "preset", "balanced" => Preset::Balanced, "pebblesdb" => Preset::PebblesDb, "leveled" => Preset::Leveled, "parallax" => Preset::Parallax, "mneme" => Preset::Mneme, "hash_log" => Preset::HashLog);
 
 /// One row of an option table.
 #[derive(Clone, Debug)]
@@ -235,6 +255,10 @@ option_table! {
     /// ```
     KeyspaceOptions;
 
+    /// What finds entries. `tree`: sorted tables, for everything. `hash_log`: a hash table in memory, over entries that stay in the log: for
+    /// reads and writes of single keys, with data larger than memory. It has no order: ranges, cursors and `history` are refused. Options of
+    /// trees and tables mean nothing for it.
+    engine: Engine = Engine::Tree, "tree, hash_log", |_| true;
     /// Compression of data blocks. `zstd` is smaller and slower than `lz4`; `none` saves processor time for data that does not
     /// compress.
     compression: Compression = Compression::Lz4, "none, lz4, zstd", |_| true;
@@ -360,6 +384,25 @@ impl KeyspaceOptions {
         }
     }
 
+    /// Whether entries are found by hash, in the log.
+    #[inline]
+    pub(crate) fn is_hash_log(&self) -> bool {
+        self.engine == Engine::HashLog
+    }
+
+    /// Checks that the options fit together.
+    ///
+    /// # Errors
+    /// `InvalidArgument` names those that do not.
+    pub(crate) fn check_together(&self) -> Result<()> {
+        match self.is_hash_log() && self.has_history() {
+            true => Err(Error::invalid(
+                "a keyspace with engine = hash_log has no history: versions need an order",
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// Whether a value stays in the log.
     #[inline]
     pub(crate) fn is_large(&self, key_len: usize, value_len: usize) -> bool {
@@ -436,6 +479,7 @@ impl KeyspaceOptions {
                 .seek_cost(options.seek_cost)
                 .placement(PlacementPolicy::Hybrid),
             Preset::Mneme => options.history(Retention::All),
+            Preset::HashLog => options.engine(Engine::HashLog),
         }
     }
 }

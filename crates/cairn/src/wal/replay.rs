@@ -16,6 +16,8 @@ pub(crate) struct LogRecord<'a> {
     pub number: u64,
     pub path: &'a Path,
     pub offset: u64,
+    /// Bytes of the record.
+    pub len: usize,
 }
 
 /// An entry of the log may belong to a dropped keyspace, but not to one that never existed.
@@ -109,7 +111,7 @@ pub(crate) fn replay(
                 return Err(Error::corruption(&path, span.start, what));
             }
             end = LogEnd { seq: head.last_seq(), time: end.time.max(head.time.unwrap_or_default()) };
-            apply(LogRecord { batch, number, path: &path, offset: span.start })?;
+            apply(LogRecord { batch, number, path: &path, offset: span.start, len: record.len() })?;
         }
         if let Some((hole, offset)) = &torn {
             // The header of a log is synced without the older logs; only records after it prove anything about them.

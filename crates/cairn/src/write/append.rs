@@ -9,8 +9,9 @@ use crate::wal::{BatchHead, Entries, Entry, Log};
 use base::codec::put_varint;
 use base::planted::{Bug, planted};
 use base::{EntryKind, ErrorKind, Result, Seq, Time};
+use hashlog::pack;
 use memtable::{LogPlace, Memtable};
-use record::{LARGE_LEN, payload_offset};
+use record::{LARGE_LEN, chunk_place, payload_offset};
 
 /// `Buffered` writes are handed to the operating system when the buffer has this many bytes.
 const BUFFER_LEN: usize = 64 << 10;
@@ -59,6 +60,7 @@ impl DbInner {
         }
         writer.scratch.clear();
         BatchHead { ranges: false, first_seq: seq, count: 1, time }.put(&mut writer.scratch);
+        let entry_at = writer.scratch.len();
         entry.put_head(&mut writer.scratch);
         let head = writer.scratch.len();
         match entry.kind {
@@ -70,13 +72,23 @@ impl DbInner {
                 let (head, value_len) = writer.scratch.split_at(head);
                 let index = head.len() + entry.key.len() + value_len.len();
                 self.append_to(&mut writer.log, &[head, entry.key, value_len, entry.value], false)?;
-                if keyspace.options.is_large(entry.key.len(), entry.value.len()) {
+                if keyspace.hash_log.is_some() {
+                    let offset = pack(chunk_place(start, entry_at as u64));
+                    memtable.note_place(LogPlace { seq, log: writer.log.number(), offset });
+                } else if keyspace.options.is_large(entry.key.len(), entry.value.len()) {
                     let offset = payload_offset(start, index as u64);
                     memtable.note_place(LogPlace { seq, log: writer.log.number(), offset });
                 }
                 Ok(())
             }
-            EntryKind::Delete => writer.log.append(&[&writer.scratch, entry.key]),
+            EntryKind::Delete => {
+                writer.log.append(&[&writer.scratch, entry.key])?;
+                if keyspace.hash_log.is_some() {
+                    let offset = pack(chunk_place(start, entry_at as u64));
+                    memtable.note_place(LogPlace { seq, log: writer.log.number(), offset });
+                }
+                Ok(())
+            }
         }
     }
 
@@ -91,10 +103,8 @@ impl DbInner {
         let (start, head) = (writer.log.len(), writer.scratch.len());
         let parts: [&[u8]; 2] = [&writer.scratch, &batch.entries];
         self.append_to(&mut writer.log, &parts, !batch.has_puts)?;
-        if batch.has_large {
-            note_places(batch, first_seq, writer.log.number(), |index| {
-                payload_offset(start, (head + index) as u64)
-            });
+        if batch.has_places {
+            note_places(batch, first_seq, writer.log.number(), start, head);
         }
         Ok(())
     }
@@ -143,19 +153,23 @@ impl DbInner {
     }
 }
 
-/// Notes where the log has the large values of a batch. `offset`: that of a byte of the encoded entries.
+/// Notes where the log has the large values of a batch, and the entries of keyspaces without order. The record was appended when the log was
+/// `start` bytes long, and the entries are behind its first `head` bytes.
 #[cold]
-fn note_places(batch: &Batch, first_seq: Seq, log: u64, offset: impl Fn(usize) -> u64) {
+fn note_places(batch: &Batch, first_seq: Seq, log: u64, start: u64, head: usize) {
     let mut entries = Entries::new(&batch.entries);
-    let mut seq = first_seq;
+    let (mut seq, mut entry_at) = (first_seq, head);
     while let Some(entry) = entries.next() {
         let keyspace = batch.keyspace_of(&entry);
-        if entry.kind == EntryKind::Put && keyspace.options.is_large(entry.key.len(), entry.value.len()) {
-            let index = batch.entries.len() - entries.left() - entry.value.len();
-            let offset = offset(index);
+        let end = head + batch.entries.len() - entries.left();
+        if keyspace.notes_place(entry.kind, entry.key.len(), entry.value.len()) {
+            let offset = match keyspace.hash_log {
+                Some(_) => pack(chunk_place(start, entry_at as u64)),
+                None => payload_offset(start, (end - entry.value.len()) as u64),
+            };
             keyspace.read_state.load().memtable.note_place(LogPlace { seq, log, offset });
         }
-        seq += 1;
+        (seq, entry_at) = (seq + 1, end);
     }
 }
 

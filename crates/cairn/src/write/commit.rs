@@ -71,6 +71,7 @@ impl DbInner {
         durability: Durability,
     ) -> Result<()> {
         keyspace.limits.check(key, value)?;
+        keyspace.check_kind(kind)?;
         check_time(keyspace, time, false)?;
         let as_batch = || {
             let mut batch = Batch::default();
@@ -218,7 +219,7 @@ impl DbInner {
         let user_bytes = (entry.key.len() + entry.value.len()) as u64;
         self.throttle(writer, user_bytes);
         self.keep_in_bounds(writer)?;
-        let need = entry.cost(keyspace.tail_len);
+        let need = keyspace.cost_of(entry);
         let mut read_state = keyspace.read_state.load();
         while !writer.reserve(&read_state.memtable, need) {
             drop(read_state);

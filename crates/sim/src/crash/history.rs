@@ -2,7 +2,7 @@
 //! after each.
 
 use super::ledger::Ledger;
-use super::setup::{Coverage, Focus, PATH, draw_options};
+use super::setup::{Coverage, Focus, PATH, draw_options, has_order};
 use super::trials::Trials;
 use crate::data::Value;
 use crate::finding::{Finding, Outcome};
@@ -168,7 +168,7 @@ impl History {
         for _ in 0..len {
             let (keyspace, incarnation) = self.draw_keyspace();
             let key = format!("key/{:03}", self.rng.below(self.keys)).into_bytes();
-            if self.rng.chance(1, 20) {
+            if has_order(&keyspace) && self.rng.chance(1, 20) {
                 let end = format!("key/{:03}", self.rng.below(self.keys) + 1).into_bytes();
                 // Never empty: an empty batch has no durability guarantee.
                 let end = end.max([&key[..], &[0]].concat());

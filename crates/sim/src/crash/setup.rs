@@ -2,7 +2,7 @@
 
 use crate::random::{Draw, Rng};
 use crate::sets::PLACEMENTS;
-use cairn::{Compression, KeyspaceOptions, Retention};
+use cairn::{Compression, Engine, Keyspace, KeyspaceOptions, Preset, Retention};
 use std::sync::{Mutex, MutexGuard};
 
 /// Path of the database on the simulated disk.
@@ -29,8 +29,12 @@ pub struct Focus {
 
 /// Options with which a hundred writes cause many flushes and compactions.
 pub(super) fn draw_options(rng: &mut Rng) -> KeyspaceOptions {
+    let memtable_bytes = *rng.pick(&[4 << 10, 4 << 10, 16 << 10]);
+    if rng.chance(1, 4) {
+        return KeyspaceOptions::preset(Preset::HashLog).memtable_bytes(memtable_bytes);
+    }
     KeyspaceOptions::default()
-        .memtable_bytes(*rng.pick(&[4 << 10, 4 << 10, 16 << 10]))
+        .memtable_bytes(memtable_bytes)
         .block_size(*rng.pick(&[128, 1024]))
         .level0_tables(rng.between(1, 3))
         .levels(rng.between(1, 4))
@@ -43,6 +47,11 @@ pub(super) fn draw_options(rng: &mut Rng) -> KeyspaceOptions {
         .placement(*rng.pick(&PLACEMENTS))
         .large_up_to(*rng.pick(&[0.02, 0.2, 1.0]))
         .history(*rng.pick(&[Retention::None, Retention::None, Retention::All, Retention::Versions(2)]))
+}
+
+/// Whether the keys of a keyspace have an order.
+pub(super) fn has_order(keyspace: &Keyspace) -> bool {
+    keyspace.options().engine == Engine::Tree
 }
 
 /// Locks a mutex, even if a thread panicked while it held it: the panic is reported as a finding.

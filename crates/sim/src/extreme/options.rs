@@ -127,7 +127,8 @@ mod tests {
     use super::*;
 
     /// Options that are not numeric.
-    const CHOICES: [&str; 7] = [
+    const CHOICES: [&str; 8] = [
+        "engine",
         "durability",
         "create_if_missing",
         "compression",

@@ -8,8 +8,8 @@ use super::{said, start};
 use crate::finding::{Finding, Outcome, ensure};
 use crate::jobs::Job;
 use crate::random::{Draw, Rng, derive};
-use crate::sets::PLACEMENTS;
-use cairn::{Compression, Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset};
+use crate::sets::{ORDERED, PLACEMENTS};
+use cairn::{Compression, Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};
 use clap::{Args, ValueEnum};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -186,7 +186,7 @@ struct Trial {
 
 impl Trial {
     fn new(disk: Disk, size: u64, seed: u64, rng: &mut Rng) -> Trial {
-        let keyspace = KeyspaceOptions::preset(*rng.pick(&Preset::ALL))
+        let keyspace = KeyspaceOptions::preset(*rng.pick(&ORDERED))
             .memtable_bytes(*rng.pick(&[16 << 10, 64 << 10, 256 << 10]))
             .compression(*rng.pick(&[Compression::None, Compression::Lz4]))
             .placement(*rng.pick(&PLACEMENTS))

@@ -157,7 +157,16 @@ impl BlockCache {
 
     /// Takes `bytes` of the budget from blocks until the pin is dropped; `None` when more than half of the budget would be pinned.
     pub fn pin(self: &Arc<Self>, bytes: u64) -> Option<Pin> {
-        let more = |pinned: u64| pinned.checked_add(bytes).filter(|sum| *sum <= self.capacity / 2);
+        self.pin_within(bytes, self.capacity / 2)
+    }
+
+    /// The same for memory without which the database cannot work: up to seven eighths of the budget.
+    pub fn pin_needed(self: &Arc<Self>, bytes: u64) -> Option<Pin> {
+        self.pin_within(bytes, self.capacity / 8 * 7)
+    }
+
+    fn pin_within(self: &Arc<Self>, bytes: u64, most: u64) -> Option<Pin> {
+        let more = |pinned: u64| pinned.checked_add(bytes).filter(|sum| *sum <= most);
         self.pinned.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         self.resize_blocks();
         Some(Pin { cache: Arc::clone(self), bytes })

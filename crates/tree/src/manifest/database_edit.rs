@@ -6,6 +6,7 @@ use crate::version::VersionEdit;
 use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::{MAX_BATCH_LEN, MAX_KEYSPACE_NAME_LEN, MAX_LEVELS};
 use base::{Seq, Time};
+use hashlog::HintFile;
 use values::ValueFile;
 
 /// A closed log: all of it is synced, and nothing is appended to it.
@@ -62,6 +63,10 @@ pub struct DatabaseEdit {
     pub value_files: Vec<ValueFile>,
     /// Removed value files, by number.
     pub value_files_removed: Vec<u64>,
+    /// Hint files, by the number of their keyspace; in place of one with the same number, if there is one.
+    pub hints: Vec<(u64, HintFile)>,
+    /// Removed hint files: keyspace and number.
+    pub hints_removed: Vec<(u64, u64)>,
 }
 
 const TAG_CREATED: u64 = 1;
@@ -77,6 +82,8 @@ const TAG_VALUE_FILE: u64 = 10;
 const TAG_VALUE_FILE_REMOVED: u64 = 11;
 const TAG_LAST_TIME: u64 = 12;
 const TAG_RETENTION_TIME: u64 = 13;
+const TAG_HINTS: u64 = 14;
+const TAG_HINTS_REMOVED: u64 = 15;
 
 /// Maximum length of the description of a value file that the decoder accepts.
 const MAX_VALUE_FILE_LEN: usize = 1 << 20;
@@ -128,6 +135,18 @@ impl DatabaseEdit {
         }
         for number in &self.value_files_removed {
             put_varint(&mut out, TAG_VALUE_FILE_REMOVED);
+            put_varint(&mut out, *number);
+        }
+        for (keyspace, hints) in &self.hints {
+            body.clear();
+            hints.encode(&mut body);
+            put_varint(&mut out, TAG_HINTS);
+            put_varint(&mut out, *keyspace);
+            put_bytes(&mut out, &body);
+        }
+        for (keyspace, number) in &self.hints_removed {
+            put_varint(&mut out, TAG_HINTS_REMOVED);
+            put_varint(&mut out, *keyspace);
             put_varint(&mut out, *number);
         }
         for (tag, number) in [
@@ -182,6 +201,11 @@ impl DatabaseEdit {
                     edit.value_files.push(ValueFile::decode(reader.bytes(MAX_VALUE_FILE_LEN)?)?)
                 }
                 TAG_VALUE_FILE_REMOVED => edit.value_files_removed.push(reader.varint()?),
+                TAG_HINTS => {
+                    let keyspace = reader.varint()?;
+                    edit.hints.push((keyspace, HintFile::decode(reader.bytes(MAX_VALUE_FILE_LEN)?)?));
+                }
+                TAG_HINTS_REMOVED => edit.hints_removed.push((reader.varint()?, reader.varint()?)),
                 TAG_NEXT_FILE => edit.next_file = reader.varint()?,
                 TAG_NEXT_KEYSPACE => edit.next_keyspace = reader.varint()?,
                 TAG_LAST_SEQ => edit.last_seq = reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?,

@@ -3,6 +3,7 @@
 use super::database_edit::{DatabaseEdit, KeyspaceCreated};
 use crate::version::{LiveTable, Version};
 use base::{Error, ErrorKind, Result, Seq, Time};
+use hashlog::HintFile;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use table::TableMeta;
@@ -15,6 +16,8 @@ pub struct KeyspaceState {
     pub created: KeyspaceCreated,
     /// Its tables and guards.
     pub version: Version,
+    /// Its hint files, by number, if it has no order.
+    pub hints: BTreeMap<u64, HintFile>,
 }
 
 /// The state of a database: the sum of all edits of a manifest.
@@ -56,7 +59,8 @@ impl ManifestState {
                 Some(_) => Version::empty_unordered(created.levels),
             };
             let id = created.id;
-            if self.keyspaces.insert(id, KeyspaceState { created, version }).is_some() {
+            if self.keyspaces.insert(id, KeyspaceState { created, version, hints: BTreeMap::new() }).is_some()
+            {
                 return Err(wrong(format!("an edit creates keyspace {id}, which exists")));
             }
             self.next_keyspace = self.next_keyspace.max(id.saturating_add(1));
@@ -69,6 +73,17 @@ impl ManifestState {
             keyspace.version = keyspace.version.apply(&tree, open)?;
             let highest = tree.added.iter().map(|(_, meta)| meta.number.saturating_add(1)).max();
             self.next_file = self.next_file.max(highest.unwrap_or(0));
+        }
+        for (id, number) in edit.hints_removed {
+            // A keyspace may have been dropped since.
+            self.keyspaces.get_mut(&id).map(|keyspace| keyspace.hints.remove(&number));
+        }
+        for (id, hints) in edit.hints {
+            let keyspace = self.keyspaces.get_mut(&id);
+            let keyspace = keyspace
+                .ok_or_else(|| wrong(format!("an edit adds hints to keyspace {id}, which does not exist")))?;
+            self.next_file = self.next_file.max(hints.number.saturating_add(1));
+            keyspace.hints.insert(hints.number, hints);
         }
         for id in edit.dropped {
             if self.keyspaces.remove(&id).is_none() {

@@ -1,0 +1,182 @@
+//! The part of collections that concerns keyspaces without order: which of their entries are copied, and what their indexes and hint files
+//! become.
+
+use crate::state::{DbInner, FlushedSlot, HashLog, KeyspaceInner};
+use base::{Error, Result, SegmentShare, Seq};
+use hashlog::{Hint, HintFile, HintReader, HintWriter, LiveEntry, Resolved, resolve};
+use record::ChunkPlace;
+use std::iter::Peekable;
+use std::sync::Arc;
+use std::vec::IntoIter;
+use tree::DatabaseEdit;
+use values::{SegmentFile, own_segment};
+
+/// A keyspace with entries in the files of a collection.
+pub(super) struct HashedPart {
+    pub keyspace: Arc<KeyspaceInner>,
+    resolved: Resolved,
+    /// The largest sequence number of a reader that entries were kept for.
+    newest_reader: Option<Seq>,
+    /// The entries of the file that is read.
+    left: Peekable<IntoIter<LiveEntry>>,
+    hints: HintWriter,
+    moved: Vec<(LiveEntry, FlushedSlot)>,
+}
+
+/// The same when all is copied.
+pub(super) struct CopiedPart {
+    keyspace: Arc<KeyspaceInner>,
+    resolved: Resolved,
+    newest_reader: Option<Seq>,
+    moved: Vec<(LiveEntry, FlushedSlot)>,
+    /// The number of its hint file, and the file, unless nothing was copied.
+    hint_number: u64,
+    hints: Option<HintFile>,
+}
+
+/// An entry that is copied.
+pub(super) struct Copied<'a> {
+    pub key: &'a [u8],
+    pub seq: Seq,
+    pub is_delete: bool,
+    pub bytes: u64,
+    /// The new file, and where the entry is there.
+    pub file: SegmentFile,
+    pub at: ChunkPlace,
+}
+
+impl DbInner {
+    /// Finds out which entries of the files keyspaces without order still need. `step` is called with the bytes of each key that was read.
+    pub(super) fn hashed_parts(
+        &self,
+        keyspaces: &[Arc<KeyspaceInner>],
+        files: &[SegmentFile],
+        step: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Vec<HashedPart>> {
+        let reader = HintReader { env: self.env.clone(), dir: self.dir.clone() };
+        let mut parts = Vec::new();
+        for keyspace in keyspaces {
+            let log = log_of(keyspace);
+            let readers = self.readers_of(keyspace);
+            let resolved = resolve(&log.index, &log.hints(), &reader, files, &readers, step)?;
+            let hints = HintWriter::create(&self.env, &self.dir, self.new_number(), keyspace.id)?;
+            let left = Vec::new().into_iter().peekable();
+            let newest_reader = readers.last().copied();
+            parts.push(HashedPart {
+                keyspace: keyspace.clone(),
+                resolved,
+                newest_reader,
+                left,
+                hints,
+                moved: Vec::new(),
+            });
+        }
+        Ok(parts)
+    }
+
+    /// Adds what becomes of hint files to the edit of a collection. The manifest is locked.
+    pub(super) fn note_hashed(&self, parts: &[CopiedPart], files: &[SegmentFile], edit: &mut DatabaseEdit) {
+        for part in parts.iter().filter(|part| !part.keyspace.is_dropped()) {
+            let id = part.keyspace.id;
+            for mut hints in log_of(&part.keyspace).hints() {
+                let before = hints.shares.len();
+                hints.shares.retain(|share| !files.contains(&share.file));
+                match hints.shares.len() {
+                    0 => edit.hints_removed.push((id, hints.number)),
+                    len if len < before => edit.hints.push((id, hints)),
+                    _ => {}
+                }
+            }
+            edit.hints.extend(part.hints.iter().map(|hints| (id, hints.clone())));
+        }
+    }
+
+    /// The edit is durable: indexes refer to the new file. Returns the hint files that can be removed.
+    pub(super) fn apply_hashed(
+        &self,
+        parts: Vec<CopiedPart>,
+        number: u64,
+        len: u64,
+        edit: &DatabaseEdit,
+    ) -> Result<Vec<u64>> {
+        let mut removed = Vec::new();
+        for part in parts {
+            let CopiedPart { keyspace, resolved, newest_reader, moved, hints, .. } = part;
+            if keyspace.is_dropped() {
+                removed.extend(hints.map(|hints| hints.number));
+                let own = SegmentShare { segment: own_segment(number), count: 0, bytes: 0 };
+                self.tables.segments.set_share(u64::MAX - keyspace.id, own);
+                continue;
+            }
+            let log = log_of(&keyspace);
+            let of_keyspace = |(id, _): &&(u64, HintFile)| *id == keyspace.id;
+            let added = edit.hints.iter().filter(of_keyspace).map(|(_, hints)| hints.clone()).collect();
+            let gone =
+                edit.hints_removed.iter().filter(|(id, _)| *id == keyspace.id).map(|(_, number)| *number);
+            let gone: Vec<u64> = gone.collect();
+            log.moved((SegmentFile::Values(number), len), resolved, &moved, added, &gone, newest_reader)?;
+            self.tables.share(log, self.oldest_reader(&keyspace));
+            removed.extend(gone);
+        }
+        Ok(removed)
+    }
+}
+
+impl HashedPart {
+    /// The file that is read next.
+    pub(super) fn begin_file(&mut self, file: SegmentFile) {
+        let live = self.resolved.live.iter().filter(|live| live.file == file).copied();
+        self.left = live.collect::<Vec<_>>().into_iter().peekable();
+    }
+
+    /// The entry at this place of the file, if it is copied.
+    pub(super) fn take(&mut self, at: ChunkPlace, keyspace: u64) -> Option<LiveEntry> {
+        match self.keyspace.id == keyspace {
+            true => self.left.next_if(|live| live.at == at),
+            false => None,
+        }
+    }
+
+    /// An entry of the file that was not met.
+    pub(super) fn missed(&mut self) -> Option<u64> {
+        self.left.peek().map(|live| live.at.chunk)
+    }
+
+    pub(super) fn push(&mut self, live: LiveEntry, entry: &Copied<'_>) -> Result<()> {
+        let Copied { key, seq, is_delete, bytes, file, at } = *entry;
+        self.hints.push(&Hint { file, at, seq, is_delete, key }, bytes)?;
+        self.moved.push((live, FlushedSlot { tag: live.tag, file, at, seq, bytes }));
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> Result<CopiedPart> {
+        let HashedPart { keyspace, resolved, newest_reader, hints, moved, .. } = self;
+        let hint_number = hints.number();
+        Ok(CopiedPart { keyspace, resolved, newest_reader, moved, hint_number, hints: hints.finish()? })
+    }
+
+    /// The number of its hint file.
+    pub(super) fn hint_number(&self) -> u64 {
+        self.hints.number()
+    }
+}
+
+impl CopiedPart {
+    /// The number of its hint file if nothing is in it.
+    pub(super) fn unused_hints(&self) -> Option<u64> {
+        self.hints.is_none().then_some(self.hint_number)
+    }
+
+    pub(super) fn has_entries(&self) -> bool {
+        !self.moved.is_empty()
+    }
+}
+
+pub(super) fn log_of(keyspace: &KeyspaceInner) -> &HashLog {
+    keyspace.hash_log.as_ref().expect("only keyspaces without order are asked")
+}
+
+/// The error for an entry that a hint file names, and that is not in its file.
+pub(super) fn no_entry(path: &std::path::Path, chunk: u64) -> Error {
+    Error::corruption(path, chunk, "a hint file names an entry here, where none is")
+}

@@ -1,0 +1,228 @@
+//! Point reads of a keyspace without order: candidates from the index, whose entries are read from their files until one has the key.
+
+use crate::state::{HashLog, KeyspaceInner, ReadState};
+use crate::wal::{Entries, decode_batch};
+use base::{EntryKind, Error, ErrorKind, Result, Seq, Slice};
+use hashlog::{Candidate, Place};
+use record::{CHUNK_HEADER_LEN, Part};
+use std::task::Poll;
+
+/// Bytes of an entry beside key and value, and of the heads of its batch and its chunk, about. More is read with a second read.
+const OVERHEAD: usize = 64;
+
+/// An entry is looked for again so often if its file is gone: each time a collection has moved it meanwhile.
+const MAX_TRIES: usize = 100;
+
+/// What is found of a key.
+enum Found {
+    /// An entry, with its value; `None`: it is a delete.
+    Entry(Option<Slice>),
+    Nothing,
+}
+
+/// What an entry says of the key that is looked for.
+enum Read {
+    /// It is an entry of another key, or a newer one than the reader sees.
+    Other,
+    Deleted,
+    Value(Slice),
+}
+
+impl KeyspaceInner {
+    /// The value of `key` as of `seq` among the flushed entries. With `cached` nothing is waited for: `Pending` if an entry is not in memory, for
+    /// which the disk was asked then.
+    pub(super) fn find_by_hash(
+        &self,
+        log: &HashLog,
+        key: &[u8],
+        seq: Seq,
+        cached: bool,
+    ) -> Result<Poll<Option<Slice>>> {
+        let value = |found: Found| match found {
+            Found::Entry(value) => value,
+            Found::Nothing => None,
+        };
+        let tag = log.index.tag_of(key);
+        let mut candidates = Vec::new();
+        for _ in 0..MAX_TRIES {
+            log.index.candidates(tag, &mut candidates);
+            match self.first_of(log, &candidates, key, seq, cached) {
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                found => return found.map(|found| found.map(value)),
+            }
+        }
+        let missing = candidates.first().map(|candidate| self.segments.file_name(candidate.file));
+        Err(Error::new(
+            ErrorKind::Corruption,
+            format!("{}: the file is missing", missing.unwrap_or_default()),
+        ))
+    }
+
+    fn first_of(
+        &self,
+        log: &HashLog,
+        candidates: &[Candidate],
+        key: &[u8],
+        seq: Seq,
+        cached: bool,
+    ) -> Result<Poll<Found>> {
+        for candidate in candidates {
+            let within = usize::from(candidate.at.within);
+            let expected = CHUNK_HEADER_LEN + within + candidate.mean_len as usize * 5 / 4 + OVERHEAD;
+            let is_whole = &mut |payload: &[u8]| entry_at(payload, within).is_some();
+            let file = (candidate.file, candidate.file_len);
+            let part = self.segments.read_part(file, candidate.at.chunk, expected, cached, is_whole)?;
+            let Some(part) = part else { return Ok(Poll::Pending) };
+            match self.read_candidate(log, candidate, part, key, seq)? {
+                Read::Other => {}
+                Read::Deleted => return Ok(Poll::Ready(Found::Entry(None))),
+                Read::Value(value) => return Ok(Poll::Ready(Found::Entry(Some(value)))),
+            }
+        }
+        Ok(Poll::Ready(Found::Nothing))
+    }
+
+    fn read_candidate(
+        &self,
+        log: &HashLog,
+        candidate: &Candidate,
+        part: Part,
+        key: &[u8],
+        seq: Seq,
+    ) -> Result<Read> {
+        let entry = entry_at(&part.payload, candidate.at.within.into()).expect("the part is whole");
+        if entry.keyspace != self.id {
+            return Err(self.misplaced(candidate, "an index refers to an entry of another keyspace here"));
+        }
+        // The hash alone proves nothing.
+        if entry.key != key {
+            return Ok(Read::Other);
+        }
+        let (is_delete, value_len) = ((entry.kind == EntryKind::Delete), entry.value.len());
+        let value_at = part.payload.len() - entry_end(&part.payload, candidate.at.within.into()) - value_len;
+        // All that is flushed is visible to readers without a snapshot.
+        if seq < log.newest() && self.seq_of(candidate, &part)? > seq {
+            return Ok(Read::Other);
+        }
+        if is_delete {
+            return Ok(Read::Deleted);
+        }
+        let value = value_at..value_at + value_len;
+        // The value of a small entry does not keep all of a batch in memory.
+        if value_len < part.payload.len() / 2 {
+            return Ok(Read::Value(Slice::copy_from(&part.payload[value])));
+        }
+        let payload = Slice::from(part.payload);
+        Ok(Read::Value(payload.slice_of(&payload[value])))
+    }
+
+    /// The place of the entry of `key` that a reader at `seq` sees.
+    pub(super) fn place_by_hash(&self, log: &HashLog, key: &[u8], seq: Seq) -> Result<Option<Place>> {
+        let mut candidates = Vec::new();
+        log.index.candidates(log.index.tag_of(key), &mut candidates);
+        for candidate in &candidates {
+            let one = std::slice::from_ref(candidate);
+            if let Poll::Ready(Found::Entry(_)) = self.first_of(log, one, key, seq, false)? {
+                return Ok(Some(candidate.place));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The sequence number of an entry: that of its batch, and how many entries are before it there.
+    fn seq_of(&self, candidate: &Candidate, part: &Part) -> Result<Seq> {
+        let within = usize::from(candidate.at.within);
+        let malformed = || self.misplaced(candidate, "no entry of a batch begins here");
+        if part.begins {
+            return seq_at(&part.payload, within).ok_or_else(malformed);
+        }
+        let file = (candidate.file, candidate.file_len);
+        let (payload, before) = self.segments.read_from_start(file, candidate.at.chunk)?;
+        seq_at(&payload, before + within).ok_or_else(malformed)
+    }
+
+    #[cold]
+    fn misplaced(&self, candidate: &Candidate, what: &str) -> Error {
+        let path = self.segments.dir().join(self.segments.file_name(candidate.file));
+        Error::corruption(&path, candidate.at.chunk, what)
+    }
+
+    /// The value of `key` as of `seq`, in `read_state`, for a reader that holds this number.
+    pub(super) fn get_by_hash(
+        &self,
+        log: &HashLog,
+        read_state: &ReadState,
+        key: &[u8],
+        seq: Seq,
+    ) -> Result<Option<Slice>> {
+        match read_state.get_recent(key, seq, 0, 0) {
+            Some(value) => Ok(value),
+            None => self.find_now(log, key, seq),
+        }
+    }
+
+    /// The value that `key` has, or had at some time after the reader read `seq`, the newest visible number, and loaded `read_state`. A reader
+    /// that holds no number takes the newest flushed entry, whatever its number: a collection may have removed those before it.
+    pub(crate) fn get_newest_by_hash(
+        &self,
+        log: &HashLog,
+        read_state: &ReadState,
+        key: &[u8],
+        seq: Seq,
+    ) -> Result<Option<Slice>> {
+        match read_state.get_recent(key, seq, 0, 0) {
+            Some(value) => Ok(value),
+            None => self.find_now(log, key, Seq::MAX),
+        }
+    }
+
+    fn find_now(&self, log: &HashLog, key: &[u8], seq: Seq) -> Result<Option<Slice>> {
+        match self.find_by_hash(log, key, seq, false)? {
+            Poll::Ready(value) => Ok(value),
+            Poll::Pending => unreachable!("only a read of what is cached is given up"),
+        }
+    }
+
+    /// The values of `keys` as of `seq`: the disk is asked for all entries that are not in memory before one is waited for.
+    pub(super) fn multi_get_by_hash<K: AsRef<[u8]>>(
+        &self,
+        log: &HashLog,
+        read_state: &ReadState,
+        keys: &[K],
+        seq: Seq,
+    ) -> Result<Vec<Option<Slice>>> {
+        let begin = |key: &K| match read_state.get_recent(key.as_ref(), seq, 0, 0) {
+            Some(value) => Ok(Poll::Ready(value)),
+            None => self.find_by_hash(log, key.as_ref(), seq, true),
+        };
+        let begun = keys.iter().map(begin).collect::<Result<Vec<_>>>()?;
+        let end = |(key, begun): (&K, Poll<Option<Slice>>)| match begun {
+            Poll::Ready(value) => Ok(value),
+            Poll::Pending => self.find_now(log, key.as_ref(), seq),
+        };
+        keys.iter().zip(begun).map(end).collect()
+    }
+}
+
+/// The entry that begins at `within` in a payload, if all of it is there.
+fn entry_at(payload: &[u8], within: usize) -> Option<crate::wal::Entry<'_>> {
+    Entries::new(payload.get(within..)?).next()
+}
+
+/// How many bytes are behind the entry at `within`.
+fn entry_end(payload: &[u8], within: usize) -> usize {
+    let mut entries = Entries::new(&payload[within..]);
+    entries.next();
+    entries.left()
+}
+
+/// The sequence number of the entry at `within`, in the payload of a record from its beginning on.
+fn seq_at(payload: &[u8], within: usize) -> Option<Seq> {
+    let mut batch = decode_batch(payload)?;
+    let mut seq = batch.head.first_seq;
+    while payload.len() - batch.entries.left() < within {
+        batch.entries.next()?;
+        seq += 1;
+    }
+    (payload.len() - batch.entries.left() == within).then_some(seq)
+}

@@ -1,0 +1,135 @@
+//! Keyspaces without order: their entries are in logs and value files, and the newest of each key counts.
+
+use super::report::{Loss, SalvagedKeyspace};
+use super::sources::{KeyspaceSource, Salvage};
+use crate::api::{Database, Keyspace};
+use crate::types::Durability;
+use crate::wal::{decode_batch, log_file_name};
+use base::{Cursor as _, EntryKind, ErrorKind, Result, Seq};
+use record::SegmentKind;
+use std::collections::HashMap;
+use tree::MergeCursor;
+use values::{SegmentFile, value_file_name};
+
+/// What is done with key, sequence number and value of an entry; `None`: it is a delete.
+type Visit<'a> = dyn FnMut(&[u8], Seq, Option<&[u8]>) -> Result<()> + 'a;
+
+/// By key, the sequence number of its newest entry.
+type Newest = HashMap<Vec<u8>, Seq>;
+
+impl Salvage<'_> {
+    /// Writes a keyspace without order. The files with its entries are read twice: to find the newest entry of each key, and to copy it. The keys
+    /// are in memory meanwhile.
+    pub(super) fn write_hash_log(&mut self, db: &Database, id: u64, source: &KeyspaceSource) -> Result<()> {
+        let keyspace = db.create_keyspace(&source.name, source.options.clone())?;
+        let mut written = SalvagedKeyspace { name: source.name.clone(), ..SalvagedKeyspace::default() };
+        let files = self.files_of(id);
+        let (mut newest, mut recent) = (Newest::new(), self.recent(source));
+        for file in &files {
+            self.read_entries(*file, id, Some(source), &mut |key, seq, _| {
+                let known = newest.entry(key.to_vec()).or_default();
+                *known = (*known).max(seq);
+                Ok(())
+            })?;
+        }
+        newest.retain(|key, seq| recent.get(key).is_none_or(|(of_log, _)| of_log < seq));
+        recent.retain(|key, _| !newest.contains_key(key));
+        let mut put = |keyspace: &Keyspace, key: &[u8], value: &[u8]| {
+            written.entries += 1;
+            written.bytes += (key.len() + value.len()) as u64;
+            keyspace.put_with(key, value, Durability::Buffered)
+        };
+        for file in &files {
+            self.read_entries(*file, id, None, &mut |key, seq, value| match value {
+                // Once, even if two files have it.
+                Some(value) if newest.get(key) == Some(&seq) => {
+                    newest.remove(key);
+                    put(&keyspace, key, value)
+                }
+                _ => Ok(()),
+            })?;
+        }
+        for (key, (_, value)) in &recent {
+            if let Some(value) = value {
+                put(&keyspace, key, value)?;
+            }
+        }
+        self.report.keyspaces.push(written);
+        Ok(())
+    }
+
+    /// The files that may have entries of a keyspace: those of which its hint files are, or all if no manifest says which these are.
+    fn files_of(&self, id: u64) -> Vec<SegmentFile> {
+        let mut files: Vec<SegmentFile> = match &self.with_entries {
+            Some(known) => known.get(&id).cloned().unwrap_or_default(),
+            None => {
+                let logs = self.files.logs.iter().map(|number| SegmentFile::Log(*number));
+                logs.chain(self.files.values.iter().map(|number| SegmentFile::Values(*number))).collect()
+            }
+        };
+        files.sort_unstable();
+        files.dedup();
+        files
+    }
+
+    /// The newest entries that the logs have beside those that are flushed.
+    fn recent(&self, source: &KeyspaceSource) -> HashMap<Vec<u8>, (Seq, Option<Vec<u8>>)> {
+        let cursors = source.memtables.iter().map(|memtable| memtable.cursor()).collect();
+        let (mut merge, mut recent) = (MergeCursor::new(cursors, 0), HashMap::new());
+        // A memtable reads no file.
+        let mut moved = merge.seek_to_first();
+        while moved.is_ok() && merge.valid() {
+            let trailer = merge.trailer();
+            let value = (!trailer.is_delete()).then(|| merge.value().to_vec());
+            recent.entry(merge.key().to_vec()).or_insert((trailer.seq(), value));
+            moved = merge.next();
+        }
+        recent
+    }
+
+    /// Passes key, sequence number and value, or that there is none, of the intact entries of a file to `visit`. What is not intact is a loss of
+    /// `source`, if it is given.
+    fn read_entries(
+        &mut self,
+        file: SegmentFile,
+        id: u64,
+        source: Option<&KeyspaceSource>,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        let (kind, number, name) = match file {
+            SegmentFile::Log(number) => (SegmentKind::Wal, number, log_file_name(number)),
+            SegmentFile::Values(number) => (SegmentKind::Values, number, value_file_name(number)),
+        };
+        let read = record::salvage(self.env, &self.dir.join(&name), kind, number, &mut |_, record| {
+            let Some(mut batch) = decode_batch(record) else { return Ok(()) };
+            for seq in batch.head.first_seq..batch.head.first_seq + batch.head.count {
+                let Some(entry) = batch.entries.next() else { break };
+                if entry.keyspace == id && entry.kind != EntryKind::DeleteRange {
+                    visit(entry.key, seq, (entry.kind == EntryKind::Put).then_some(entry.value))?;
+                }
+            }
+            Ok(())
+        });
+        let gaps = match read {
+            Ok(found) => found.gaps,
+            Err(e) if matches!(e.kind(), ErrorKind::Corruption | ErrorKind::NotFound | ErrorKind::Io) => {
+                if let Some(source) = source {
+                    let loss = Loss { older: true, ..Loss::of(&name, &e) };
+                    self.report.losses.push(Loss { keyspace: Some(source.name.clone()), ..loss });
+                }
+                return Ok(());
+            }
+            Err(e) => return Err(e),
+        };
+        let Some(source) = source else { return Ok(()) };
+        // What follows the end of a log that was written when a crash came is no loss; it is reported with the logs.
+        let is_open = matches!(file, SegmentFile::Log(number) if Some(&number) == self.files.logs.last());
+        for (from, to) in gaps.into_iter().filter(|_| !is_open) {
+            let what = "no intact entry is here".to_owned();
+            let loss =
+                Loss { offset: Some(from), bytes: to - from, older: true, ..Loss::new(name.clone(), what) };
+            self.report.losses.push(Loss { keyspace: Some(source.name.clone()), ..loss });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,266 @@
+//! [`HashLog`]: what finds the flushed entries of a keyspace without order: its index, and the hint files from which an opening makes it.
+//!
+//! A flush adds slots after the edit that names its hint file, and before readers lose the memtable; a collection moves and removes some. One
+//! thread at a time does either, with the manifest locked. Readers see a slot at once: whatever they find there was visible before its
+//! flush began.
+
+use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
+use base::{Result, SegmentShare, Seq};
+use hashlog::{Change, HashIndex, Hint, HintFile, HintReader, LiveEntry, NewSlot, Place, Resolved};
+use record::ChunkPlace;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use table::{BlockCache, Pin};
+use values::{SegmentFile, Segments, own_segment};
+
+/// An entry that a flush or a collection has put into a hint file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlushedSlot {
+    pub tag: u32,
+    pub file: SegmentFile,
+    pub at: ChunkPlace,
+    pub seq: Seq,
+    /// Bytes of key and value.
+    pub bytes: u64,
+}
+
+/// The index and the hint files of a keyspace.
+pub(crate) struct HashLog {
+    /// The number of the keyspace.
+    keyspace: u64,
+    pub index: HashIndex,
+    files: Mutex<HintFiles>,
+    /// No entry of the index has a larger sequence number.
+    newest: AtomicU64,
+    /// What the index takes of the memory budget.
+    pinned: Mutex<Option<Pin>>,
+    /// The index takes more than the budget has for it.
+    full: AtomicBool,
+    /// The iterators over files of the keyspace. A collection that moves entries holds the lock; while there are any, none does.
+    holds: Mutex<usize>,
+}
+
+/// While it lives, no entry of a keyspace is moved to another file.
+pub(crate) struct Hold(Arc<HashLog>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        *self.0.holds.lock() -= 1;
+    }
+}
+
+impl std::ops::Deref for Hold {
+    type Target = HashLog;
+
+    fn deref(&self) -> &HashLog {
+        &self.0
+    }
+}
+
+#[derive(Default)]
+struct HintFiles {
+    /// By number.
+    hints: BTreeMap<u64, HintFile>,
+    /// The segments of which [`Segments`] knows a share.
+    shared: BTreeSet<u64>,
+    /// What a collection has copied to a file although there were newer entries of the same tag.
+    kept: BTreeMap<SegmentFile, Kept>,
+}
+
+/// Entries that are alive, and not the newest of their tag.
+struct Kept {
+    /// The newer ones are of other keys.
+    others: u64,
+    /// Readers need them, of which none has a larger sequence number than this.
+    held: u64,
+    by: Seq,
+}
+
+/// The segment that a file is, or that it has the entries of.
+fn segment_of(file: SegmentFile) -> u64 {
+    match file {
+        SegmentFile::Log(number) => number,
+        SegmentFile::Values(number) => own_segment(number),
+    }
+}
+
+impl HashLog {
+    /// That of a new keyspace.
+    pub(crate) fn new(keyspace: u64) -> HashLog {
+        let (index, files, newest) = (HashIndex::default(), Mutex::default(), AtomicU64::new(0));
+        HashLog {
+            keyspace,
+            index,
+            files,
+            newest,
+            holds: Mutex::new(0),
+            pinned: Mutex::default(),
+            full: AtomicBool::new(false),
+        }
+    }
+
+    /// Reads the hint files of a keyspace. `len_of` tells the length of a file with entries.
+    ///
+    /// # Errors
+    /// Those of reading hint files, and of `len_of`.
+    pub(crate) fn load(
+        keyspace: u64,
+        hints: &BTreeMap<u64, HintFile>,
+        reader: &HintReader,
+        len_of: &dyn Fn(SegmentFile) -> Result<u64>,
+    ) -> Result<HashLog> {
+        let loaded = HashLog::new(keyspace);
+        for file in hints.values() {
+            let mut positions = BTreeMap::new();
+            let mut bytes = BTreeMap::new();
+            for share in &file.shares {
+                let position = loaded.index.add_file(share.file, len_of(share.file)?)?;
+                positions.insert(share.file, position);
+                bytes.insert(position, share.bytes);
+            }
+            let mut slots = Vec::new();
+            reader.read(file, &mut |hint: Hint<'_>| {
+                let place = Place::new(positions[&hint.file], hint.at)?;
+                slots.push(NewSlot { tag: loaded.index.tag_of(hint.key), place, seq: hint.seq });
+                Ok(())
+            })?;
+            loaded.index.load(&mut slots, &bytes);
+            loaded.newest.fetch_max(file.max_seq, Ordering::Relaxed);
+        }
+        loaded.index.end_loading();
+        loaded.files.lock().hints.clone_from(hints);
+        Ok(loaded)
+    }
+
+    /// No entry in the index has a larger sequence number.
+    #[inline]
+    pub(crate) fn newest(&self) -> Seq {
+        self.newest.load(Ordering::Acquire)
+    }
+
+    /// Keeps entries where they are. Waits while a collection installs its outcome.
+    pub(crate) fn hold(self: &Arc<Self>) -> Hold {
+        *self.holds.lock() += 1;
+        Hold(self.clone())
+    }
+
+    /// Keeps iterators from beginning, so that entries can be moved. `None` if there are iterators.
+    pub(crate) fn try_move(&self) -> Option<MutexGuard<'_, usize>> {
+        let holds = self.holds.lock();
+        (*holds == 0).then_some(holds)
+    }
+
+    /// Whether iterators keep entries where they are.
+    pub(crate) fn is_held(&self) -> bool {
+        *self.holds.lock() > 0
+    }
+
+    /// The hint files.
+    pub(crate) fn hints(&self) -> Vec<HintFile> {
+        self.files.lock().hints.values().cloned().collect()
+    }
+
+    /// Adds hint files, which the manifest names, with their entries, which are newer than all in the index. Their files are in the list of
+    /// the index.
+    pub(crate) fn add(&self, hints: &[HintFile], slots: &[FlushedSlot]) -> Result<()> {
+        let (mut new, mut bytes) = (Vec::with_capacity(slots.len()), BTreeMap::new());
+        for slot in slots {
+            // The length of a file that is in the list already is not asked for.
+            let position = self.index.add_file(slot.file, 0)?;
+            *bytes.entry(position).or_default() += slot.bytes;
+            new.push(NewSlot { tag: slot.tag, place: Place::new(position, slot.at)?, seq: slot.seq });
+        }
+        // Before a reader finds an entry: it may have to compare the numbers.
+        let newest = hints.iter().map(|file| file.max_seq).max().unwrap_or(0);
+        self.newest.fetch_max(newest, Ordering::AcqRel);
+        self.index.insert(&mut new, &bytes);
+        self.files.lock().hints.extend(hints.iter().map(|file| (file.number, file.clone())));
+        Ok(())
+    }
+
+    /// A collection has copied entries to a new file, and found out that others are dead; the manifest says so. `hints`: the hint files that are new or
+    /// are about fewer files now; `gone`: those that are not needed.
+    pub(crate) fn moved(
+        &self,
+        (file, len): (SegmentFile, u64),
+        resolved: Resolved,
+        moved: &[(LiveEntry, FlushedSlot)],
+        hints: Vec<HintFile>,
+        gone: &[u64],
+        newest_reader: Option<Seq>,
+    ) -> Result<()> {
+        let Resolved { others, held, .. } = resolved;
+        let mut changes = resolved.dead;
+        if !moved.is_empty() {
+            let position = self.index.add_file(file, len)?;
+            for (live, slot) in moved {
+                let to = Some(Place::new(position, slot.at)?);
+                changes.push(Change { tag: live.tag, from: live.place, to });
+            }
+            self.index.note_bytes(
+                position,
+                moved.len() as u64,
+                moved.iter().map(|(_, slot)| slot.bytes).sum(),
+            );
+        }
+        self.index.change(&mut changes);
+        let mut files = self.files.lock();
+        gone.iter().for_each(|number| _ = files.hints.remove(number));
+        files.hints.extend(hints.into_iter().map(|file| (file.number, file)));
+        if others + held > 0 {
+            files.kept.insert(file, Kept { others, held, by: newest_reader.unwrap_or(0) });
+        }
+        Ok(())
+    }
+
+    /// The index may be larger than the memory budget has room for: puts are refused then, until it is smaller or the database is opened with a
+    /// larger budget.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// Takes the memory of the index from the budget of `cache`.
+    fn account(&self, cache: &Arc<BlockCache>) {
+        let mut pinned = self.pinned.lock();
+        *pinned = None;
+        *pinned = cache.pin_needed(self.index.memory());
+        self.full.store(pinned.is_none(), Ordering::Relaxed);
+    }
+
+    /// Tells the segments what of each file is alive, while the oldest reader reads at `oldest_reader`, and the cache what the index takes. Files of which
+    /// nothing is left can be removed.
+    pub(crate) fn share(&self, segments: &Segments, cache: &Arc<BlockCache>, oldest_reader: Option<Seq>) {
+        self.account(cache);
+        let uses = self.index.files();
+        let holder = u64::MAX - self.keyspace;
+        let mut files = self.files.lock();
+        let now: BTreeSet<u64> =
+            uses.iter().filter(|file| file.slots > 0).map(|file| segment_of(file.file)).collect();
+        for &segment in files.shared.difference(&now) {
+            segments.set_share(holder, SegmentShare { segment, count: 0, bytes: 0 });
+        }
+        for file in uses.iter().filter(|file| file.slots > 0) {
+            // Without what a collection had to copy, the next one would do so again and again.
+            let kept = files.kept.get(&file.file).map_or(0, |kept| {
+                let held = if oldest_reader.is_some_and(|seq| seq <= kept.by) { kept.held } else { 0 };
+                kept.others + held
+            });
+            let live = (file.live + kept).min(file.slots);
+            // A file with nothing but dead entries is needed until a collection has compared their keys.
+            let (count, bytes) = (live.max(1), file.bytes_of(live));
+            segments.set_share(holder, SegmentShare { segment: segment_of(file.file), count, bytes });
+        }
+        files.shared = now;
+        files.kept.retain(|file, _| self.index.has_file(*file));
+    }
+
+    /// The keyspace is dropped: nothing of it is needed. Returns the numbers of its hint files.
+    pub(crate) fn abandon(&self, segments: &Segments) -> Vec<u64> {
+        let holder = u64::MAX - self.keyspace;
+        let mut files = self.files.lock();
+        for segment in std::mem::take(&mut files.shared) {
+            segments.set_share(holder, SegmentShare { segment, count: 0, bytes: 0 });
+        }
+        std::mem::take(&mut files.hints).into_keys().collect()
+    }
+}

@@ -1,0 +1,225 @@
+//! Keyspaces without order: against a map, through flushes, collections, snapshots and openings; what is refused; and what an index takes.
+
+use cairn::env::{Env, Rng, SimEnv};
+use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset, Slice, Snapshot};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn options() -> Options {
+    Options::default().background_threads(0).memory_budget(1 << 20).log_cap(4 << 20)
+}
+
+fn hash_log() -> KeyspaceOptions {
+    KeyspaceOptions::preset(Preset::HashLog).memtable_bytes(16 << 10)
+}
+
+fn key(i: u64) -> Vec<u8> {
+    match i % 50 {
+        0 => Vec::new(),
+        n => format!("key {i} {}", "x".repeat(n as usize % 7)).into_bytes(),
+    }
+}
+
+fn value(rng: &mut Rng) -> Vec<u8> {
+    let len = match rng.below(40) {
+        0 => 0,
+        // Over several chunks of the log.
+        1 => 30_000 + rng.below(80_000),
+        _ => rng.below(200),
+    };
+    let mut value = vec![0; len as usize];
+    rng.fill(&mut value);
+    value
+}
+
+/// What both a keyspace and a snapshot of it can do.
+enum Reads<'a> {
+    Now(&'a Keyspace),
+    Then(&'a Snapshot, &'a Keyspace),
+}
+
+impl Reads<'_> {
+    fn get(&self, key: &[u8]) -> Option<Slice> {
+        match self {
+            Reads::Now(keyspace) => keyspace.get(key).unwrap(),
+            Reads::Then(snapshot, keyspace) => snapshot.get(keyspace, key).unwrap(),
+        }
+    }
+
+    fn multi_get(&self, keys: &[Vec<u8>]) -> Vec<Option<Slice>> {
+        match self {
+            Reads::Now(keyspace) => keyspace.multi_get(keys).unwrap(),
+            Reads::Then(snapshot, keyspace) => snapshot.multi_get(keyspace, keys).unwrap(),
+        }
+    }
+
+    fn entries(&self) -> Map {
+        let entries = match self {
+            Reads::Now(keyspace) => keyspace.entries(),
+            Reads::Then(snapshot, keyspace) => snapshot.entries(keyspace),
+        };
+        let mut map = Map::new();
+        for entry in entries {
+            let (key, value) = entry.unwrap();
+            assert!(
+                map.insert(key.to_vec(), value.to_vec()).is_none(),
+                "{} is shown twice",
+                key.escape_ascii()
+            );
+        }
+        map
+    }
+
+    fn compare(&self, map: &Map) {
+        let keys: Vec<Vec<u8>> = (0..120).map(key).collect();
+        let found = self.multi_get(&keys);
+        for (key, found) in keys.iter().zip(&found) {
+            assert!(*found == self.get(key), "{}", key.escape_ascii());
+            assert!(found.as_deref() == map.get(key).map(Vec::as_slice), "{}", key.escape_ascii());
+        }
+        assert!(self.entries() == *map);
+    }
+}
+
+struct Store {
+    env: Arc<SimEnv>,
+    db: Database,
+    hashed: Keyspace,
+    tree: Keyspace,
+}
+
+fn open(env: &Arc<SimEnv>) -> Store {
+    let db = Database::open_in(env.clone(), "/db", options()).unwrap();
+    let hashed = db.keyspace("hashed", hash_log()).unwrap();
+    let tree =
+        db.keyspace("tree", KeyspaceOptions::preset(Preset::Parallax).memtable_bytes(16 << 10)).unwrap();
+    Store { env: env.clone(), db, hashed, tree }
+}
+
+#[test]
+fn a_keyspace_without_order_answers_like_a_map() {
+    for seed in 0..12 {
+        let mut rng = Rng::new(seed);
+        let env = SimEnv::new(seed);
+        let mut store = open(&env);
+        let (mut map, mut in_tree) = (Map::new(), Map::new());
+        let mut snapshots: Vec<(Snapshot, Map)> = Vec::new();
+        for round in 0..60 {
+            for _ in 0..rng.below(120) {
+                let key = key(rng.below(120));
+                match rng.below(8) {
+                    0 => {
+                        store.hashed.delete(&key).unwrap();
+                        map.remove(&key);
+                    }
+                    1 => {
+                        // A batch over both kinds of keyspaces.
+                        let mut batch = store.db.batch();
+                        for _ in 0..1 + rng.below(60) {
+                            let (key, value) = (self::key(rng.below(120)), value(&mut rng));
+                            match rng.below(5) {
+                                0 => {
+                                    batch.delete(&store.hashed, &key);
+                                    map.remove(&key);
+                                }
+                                1 => {
+                                    batch.put(&store.tree, &key, &value);
+                                    in_tree.insert(key, value);
+                                }
+                                _ => {
+                                    batch.put(&store.hashed, &key, &value);
+                                    map.insert(key, value);
+                                }
+                            }
+                        }
+                        store.db.write(batch, Durability::Os).unwrap();
+                    }
+                    _ => {
+                        let value = value(&mut rng);
+                        store.hashed.put(&key, &value).unwrap();
+                        map.insert(key, value);
+                    }
+                }
+            }
+            match rng.below(8) {
+                0 => store.hashed.flush().unwrap(),
+                1 => store.db.wait_idle().unwrap(),
+                2 => snapshots.push((store.db.snapshot(), map.clone())),
+                3 => snapshots.clear(),
+                4 if round > 10 => {
+                    snapshots.clear();
+                    let Store { env, db, hashed, tree } = store;
+                    drop((hashed, tree));
+                    match rng.below(2) {
+                        0 => db.close().unwrap(),
+                        _ => drop(db),
+                    }
+                    store = open(&env);
+                }
+                _ => {}
+            }
+            Reads::Now(&store.hashed).compare(&map);
+            for (snapshot, map) in &snapshots {
+                Reads::Then(snapshot, &store.hashed).compare(map);
+            }
+            for key in (0..120).map(key) {
+                assert!(store.tree.get(&key).unwrap().as_deref() == in_tree.get(&key).map(Vec::as_slice));
+            }
+        }
+        drop(snapshots);
+        store.db.wait_idle().unwrap();
+        Reads::Now(&store.hashed).compare(&map);
+        let report = store.db.check(&mut |_| ()).unwrap();
+        assert!(report.problems.is_empty(), "{:?}", report.problems);
+        store.db.drop_keyspace("hashed").unwrap();
+        assert_eq!(store.hashed.get("key 1 x").unwrap_err().kind(), ErrorKind::Closed);
+        store.db.wait_idle().unwrap();
+        let hints = store.env.list("/db".as_ref()).unwrap().into_iter().filter(|name| name.ends_with(".hnt"));
+        assert_eq!(hints.count(), 0, "a dropped keyspace leaves nothing");
+    }
+}
+
+#[test]
+fn what_needs_an_order_is_refused() {
+    let env = SimEnv::new(1);
+    let Store { db, hashed, .. } = open(&env);
+    hashed.put("a", "1").unwrap();
+    let refused = |error: cairn::Error| {
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("no order"), "{error}");
+    };
+    refused(hashed.range("a".."b").next().unwrap().unwrap_err());
+    refused(hashed.iter().next_back().unwrap().unwrap_err());
+    refused(hashed.prefix("a").keys().next().unwrap().unwrap_err());
+    refused(hashed.cursor().seek("a").unwrap_err());
+    refused(hashed.delete_range("a".."b").unwrap_err());
+    refused(hashed.delete_prefix("a").unwrap_err());
+    let mut batch = db.batch();
+    batch.delete_range(&hashed, "a".."b");
+    refused(db.write(batch, Durability::Os).unwrap_err());
+    let with_history = hash_log().history(cairn::Retention::All);
+    assert_eq!(db.keyspace("versions", with_history).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(hashed.get("a").unwrap().unwrap(), "1");
+}
+
+/// Overwrites do not let the files grow without bound, and what is written once is not copied.
+#[test]
+fn collections_bound_the_space_of_overwrites() {
+    let env = SimEnv::new(1);
+    let Store { env, db, hashed, .. } = open(&env);
+    let mut rng = Rng::new(5);
+    let mut newest = Map::new();
+    for i in 0..40_000u64 {
+        let (key, value) = (format!("key{}", rng.below(2000)).into_bytes(), i.to_le_bytes().repeat(16));
+        hashed.put(&key, &value).unwrap();
+        newest.insert(key, value);
+    }
+    db.wait_idle().unwrap();
+    let live: usize = newest.iter().map(|(key, value)| key.len() + value.len()).sum();
+    let files = env.list("/db".as_ref()).unwrap();
+    let bytes: u64 = files.iter().map(|name| env.len(format!("/db/{name}").as_ref()).unwrap_or(0)).sum();
+    assert!(bytes < 4 * live as u64 + (4 << 20), "{bytes} bytes for {live} live ones");
+    assert!(Reads::Now(&hashed).entries() == newest);
+}
