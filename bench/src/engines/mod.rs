@@ -20,6 +20,8 @@ mod range_merge;
 mod redb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
+#[cfg(feature = "rocksdb")]
+mod rocksdb_timestamps;
 
 use crate::engine::Kind;
 
@@ -29,6 +31,8 @@ pub fn all() -> Vec<Kind> {
     let mut kinds = cairn::kinds();
     #[cfg(feature = "rocksdb")]
     kinds.extend(rocksdb::kinds());
+    #[cfg(feature = "rocksdb")]
+    kinds.extend(rocksdb_timestamps::kinds());
     #[cfg(feature = "leveldb")]
     kinds.extend(leveldb::kinds());
     #[cfg(feature = "fjall")]

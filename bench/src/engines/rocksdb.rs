@@ -6,8 +6,6 @@
 //! RocksDB's statistics have a small cost per operation, so they are off. With `CAIRN_BENCH_ENGINE_STATS=1` in the
 //! environment they are on, and [`Engine::written_bytes`] returns a value, to verify the kernel's count.
 
-mod timestamps;
-
 use super::locked;
 use crate::engine::{Engine, Error, Kind, RequestedSettings, Result, Stalls, Visit};
 use ::rocksdb::statistics::{StatsLevel, Ticker};
@@ -15,6 +13,7 @@ use ::rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, DBRawIterator, Options, ReadOptions,
     WaitForCompactOptions, WriteOptions, properties,
 };
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -40,24 +39,18 @@ pub fn kinds() -> Vec<Kind> {
             version,
             open: |dir, requested| open(dir, requested, Variant::BlobFiles),
         },
-        Kind {
-            name: "rocksdb-timestamps",
-            title: "RocksDB with user-defined timestamps",
-            version,
-            open: |dir, requested| Ok(Box::new(timestamps::Timestamps::open(dir, requested)?)),
-        },
     ]
 }
 
 /// The version of the library follows the version of its crate: `0.19.0+11.8.1`.
-fn version() -> String {
+pub(super) fn version() -> String {
     let version = locked::version("librocksdb-sys");
     version.split_once('+').map_or(version, |(_, of_library)| of_library).to_string()
 }
 
 /// What differs from the default options.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Variant {
+pub(super) enum Variant {
     Plain,
     /// Large values are stored in blob files.
     BlobFiles,
@@ -69,8 +62,8 @@ fn open(dir: &Path, requested: &RequestedSettings, variant: Variant) -> Result<B
     Ok(Box::new(RocksDb::open(dir, requested, variant)?))
 }
 
-struct RocksDb {
-    db: DB,
+pub(super) struct RocksDb {
+    pub(super) db: DB,
     /// Also holds the statistics.
     options: Options,
     statistics: bool,
@@ -81,7 +74,7 @@ struct RocksDb {
 }
 
 impl RocksDb {
-    fn open(dir: &Path, requested: &RequestedSettings, variant: Variant) -> Result<RocksDb> {
+    pub(super) fn open(dir: &Path, requested: &RequestedSettings, variant: Variant) -> Result<RocksDb> {
         let statistics = std::env::var(STATISTICS).is_ok_and(|value| value == "1");
         let jobs = background_jobs(requested.background_threads);
         let cache = Cache::new_lru_cache(requested.cache_bytes as usize);
@@ -104,7 +97,7 @@ impl RocksDb {
             options.set_blob_cache(&cache);
         }
         if variant == Variant::Timestamps {
-            timestamps::set_comparator(&mut options);
+            set_comparator(&mut options);
         }
         if statistics {
             options.enable_statistics();
@@ -130,9 +123,30 @@ impl RocksDb {
         Ok(rocksdb)
     }
 
-    fn write_options(&self, sync: bool) -> &WriteOptions {
+    pub(super) fn write_options(&self, sync: bool) -> &WriteOptions {
         if sync { &self.write_sync } else { &self.write }
     }
+}
+
+/// Bytes of a timestamp: microseconds, big-endian. RocksDB takes zero bytes for the earliest time and 255 for the latest.
+pub(super) const TIME_BYTES: usize = 8;
+
+/// Orders keys with timestamps: by key, and the latest version of a key first.
+fn set_comparator(options: &mut Options) {
+    fn key(bytes: &[u8], has_time: bool) -> &[u8] {
+        if has_time { &bytes[..bytes.len() - TIME_BYTES] } else { bytes }
+    }
+    options.set_comparator_with_ts(
+        "cairn-bench.timestamps",
+        TIME_BYTES,
+        Box::new(|a, b| {
+            let (a, b) = (a.split_at(a.len() - TIME_BYTES), b.split_at(b.len() - TIME_BYTES));
+            // The latest version of a key comes first.
+            a.0.cmp(b.0).then_with(|| b.1.cmp(a.1))
+        }),
+        Box::new(<[u8] as Ord>::cmp),
+        Box::new(|a, a_has_time, b, b_has_time| -> Ordering { key(a, a_has_time).cmp(key(b, b_has_time)) }),
+    );
 }
 
 /// The number of background jobs that leaves `threads` jobs for compactions. RocksDB reserves a quarter of the
@@ -256,7 +270,7 @@ impl Engine for RocksDb {
 }
 
 /// Visits the entry at the cursor and the following ones. Returns the error that may have ended the iteration.
-fn visit_all<'db>(
+pub(super) fn visit_all<'db>(
     mut cursor: DBRawIterator<'db>,
     step: impl Fn(&mut DBRawIterator<'db>),
     visit: &mut Visit<'_>,

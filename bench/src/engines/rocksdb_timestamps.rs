@@ -1,40 +1,30 @@
 //! RocksDB with user-defined timestamps: all versions of a key are kept, and read as of a time or between two.
 //!
-//! The bindings do not offer RocksDB's own comparator with timestamps, so the keys are compared by a function of this module, through a
+//! The bindings do not offer RocksDB's own comparator with timestamps, so the keys are compared by a function of the adapter, through a
 //! pointer. What that costs shows in [`Engine::get`] and [`Engine::put`] beside plain RocksDB.
 
-use super::{RocksDb, Variant, visit_all};
-use crate::engine::{Engine, RequestedSettings, Result, Stalls, Visit, version_key};
-use ::rocksdb::{DBRawIterator, Options, ReadOptions};
-use std::cmp::Ordering;
+use super::rocksdb::{self, RocksDb, TIME_BYTES, Variant, visit_all};
+use crate::engine::{Engine, Kind, RequestedSettings, Result, Stalls, Visit, version_key};
+use ::rocksdb::{DBRawIterator, ReadOptions};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
-/// Bytes of a timestamp: microseconds, big-endian. RocksDB takes zero bytes for the earliest time and 255 for the latest.
-const TIME_BYTES: usize = 8;
 /// Bytes behind the key and the time in what an iterator over all versions shows: sequence number and type.
 const FOOTER_BYTES: usize = 8;
 
-pub(super) fn set_comparator(options: &mut Options) {
-    fn key(bytes: &[u8], has_time: bool) -> &[u8] {
-        if has_time { &bytes[..bytes.len() - TIME_BYTES] } else { bytes }
-    }
-    options.set_comparator_with_ts(
-        "cairn-bench.timestamps",
-        TIME_BYTES,
-        Box::new(|a, b| {
-            let (a, b) = (a.split_at(a.len() - TIME_BYTES), b.split_at(b.len() - TIME_BYTES));
-            // The latest version of a key comes first.
-            a.0.cmp(b.0).then_with(|| b.1.cmp(a.1))
-        }),
-        Box::new(<[u8] as Ord>::cmp),
-        Box::new(|a, a_has_time, b, b_has_time| -> Ordering { key(a, a_has_time).cmp(key(b, b_has_time)) }),
-    );
+/// RocksDB with timestamps.
+pub fn kinds() -> Vec<Kind> {
+    vec![Kind {
+        name: "rocksdb-timestamps",
+        title: "RocksDB with user-defined timestamps",
+        version: rocksdb::version,
+        open: |dir, requested| Ok(Box::new(Timestamps::open(dir, requested)?)),
+    }]
 }
 
-pub(super) struct Timestamps {
+struct Timestamps {
     rocksdb: RocksDb,
     /// The time of the last write that had none of its own.
     last: AtomicU64,
@@ -48,7 +38,7 @@ fn as_of(time: u64) -> ReadOptions {
 }
 
 impl Timestamps {
-    pub(super) fn open(dir: &Path, requested: &RequestedSettings) -> Result<Timestamps> {
+    fn open(dir: &Path, requested: &RequestedSettings) -> Result<Timestamps> {
         let rocksdb = RocksDb::open(dir, requested, Variant::Timestamps)?;
         Ok(Timestamps { rocksdb, last: AtomicU64::new(0), newest: as_of(u64::MAX) })
     }
