@@ -223,3 +223,113 @@ fn collections_bound_the_space_of_overwrites() {
     assert!(bytes < 4 * live as u64 + (4 << 20), "{bytes} bytes for {live} live ones");
     assert!(Reads::Now(&hashed).entries() == newest);
 }
+
+/// An iterator keeps entries where they are, and nothing waits for it; a dropped keyspace ends it.
+#[test]
+fn iterators_hold_collections_back_and_end_with_their_keyspace() {
+    let env = SimEnv::new(1);
+    let Store { env, db, hashed, .. } = open(&env);
+    let put_all = |round: u64| {
+        (0..400u64).for_each(|i| hashed.put(key(i), (round + i).to_le_bytes().repeat(30)).unwrap())
+    };
+    put_all(0);
+    hashed.flush().unwrap();
+    let mut entries = hashed.entries();
+    let expected: Map = (0..400).map(|i| (key(i), i.to_le_bytes().repeat(30))).collect();
+    let mut found = Map::new();
+    for round in 1..30 {
+        put_all(round);
+        hashed.flush().unwrap();
+        db.wait_idle().unwrap();
+        for entry in entries.by_ref().take(10) {
+            let (key, value) = entry.unwrap();
+            assert!(found.insert(key.to_vec(), value.to_vec()).is_none());
+        }
+    }
+    entries.by_ref().for_each(|entry| {
+        let (key, value) = entry.unwrap();
+        assert!(found.insert(key.to_vec(), value.to_vec()).is_none());
+    });
+    // Of two keys that are the same the later one counts.
+    assert!(found.keys().eq(expected.keys()));
+    let bytes = |env: &Arc<SimEnv>| -> u64 {
+        let names = env.list("/db".as_ref()).unwrap();
+        names.iter().map(|name| env.len(format!("/db/{name}").as_ref()).unwrap_or(0)).sum()
+    };
+    let held = bytes(&env);
+    drop(entries);
+    put_all(99);
+    hashed.flush().unwrap();
+    db.wait_idle().unwrap();
+    assert!(bytes(&env) < held / 2, "{} of {held} bytes are left", bytes(&env));
+    let mut entries = hashed.entries();
+    entries.next().unwrap().unwrap();
+    let snapshot = db.snapshot();
+    db.drop_keyspace("hashed").unwrap();
+    let end = entries.find_map(Result::err).expect("its files are gone");
+    assert_eq!(end.kind(), ErrorKind::Closed, "{end}");
+    assert!(entries.next().is_none());
+    assert_eq!(snapshot.get(&hashed, key(3)).unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// What is intact comes back, and a deleted key does not.
+#[test]
+fn salvage_finds_what_is_there() {
+    let env = SimEnv::new(3);
+    let Store { db, hashed, tree, .. } = open(&env);
+    let (mut rng, mut map) = (Rng::new(4), Map::new());
+    for i in 0..6000u64 {
+        let key = format!("key{}", rng.below(700)).into_bytes();
+        if rng.below(4) == 0 {
+            hashed.delete(&key).unwrap();
+            map.remove(&key);
+        } else {
+            let value = value(&mut rng);
+            hashed.put(&key, &value).unwrap();
+            map.insert(key, value);
+        }
+        if i % 500 == 0 {
+            tree.put(i.to_le_bytes(), vec![1; 3000]).unwrap();
+            tree.flush().unwrap();
+        }
+    }
+    drop((hashed, tree));
+    db.close().unwrap();
+    let report = cairn::salvage_in(env.clone(), "/db", "/new", options()).unwrap();
+    assert!(report.is_complete(), "{:?}", report.losses);
+    let db = Database::open_in(env.clone(), "/new", options()).unwrap();
+    let hashed = db.open_keyspace("hashed").unwrap();
+    assert!(Reads::Now(&hashed).entries() == map);
+    db.close().unwrap();
+    // Without a manifest all that is in the files counts: every key that is there is found.
+    for name in env.list("/db".as_ref()).unwrap().into_iter().filter(|name| name.starts_with("manifest")) {
+        env.remove(format!("/db/{name}").as_ref()).unwrap();
+    }
+    let report = cairn::salvage_in(env.clone(), "/db", "/other", options()).unwrap();
+    assert!(!report.is_complete());
+}
+
+/// Puts are refused when the index has no room in the memory budget; deletes are not, and a larger budget ends it.
+#[test]
+fn an_index_that_does_not_fit_refuses_puts() {
+    let env = SimEnv::new(1);
+    let Store { db, hashed, tree, .. } = open(&env);
+    let put = |i: u64| hashed.put(i.to_be_bytes(), "v");
+    let refused = (0..1_000_000).find_map(|i| put(i).err().map(|e| (i, e)));
+    let (count, error) = refused.expect("a budget of 1 MiB is too small for a million keys");
+    assert_eq!(error.kind(), ErrorKind::NoMemory, "{error}");
+    assert!(count > 20_000, "{count}");
+    hashed.delete(0u64.to_be_bytes()).unwrap();
+    tree.put("other keyspaces", "go on").unwrap();
+    assert_eq!(hashed.get(1u64.to_be_bytes()).unwrap().unwrap(), "v");
+    drop((hashed, tree));
+    db.close().unwrap();
+    let db = Database::open_in(env.clone(), "/db", options().memory_budget(8 << 20)).unwrap();
+    let hashed = db.open_keyspace("hashed").unwrap();
+    hashed.put("more", "fits").unwrap();
+    let stats = hashed.stats().hash_log.unwrap();
+    assert!(
+        !stats.is_full && stats.newest >= count - 1 && stats.index_bytes / stats.entries < 20,
+        "{stats:?}"
+    );
+}

@@ -2,7 +2,7 @@
 
 use crate::pick::{FileUse, SegmentFile};
 use crate::read::{read_value, try_read_value};
-use crate::value_file::{Maps, ValueFile, is_own_segment, value_file_name};
+use crate::value_file::{Maps, ValueFile, is_own_segment, own_segment, value_file_name};
 use base::{Error, ErrorKind, Reference, Result, SegmentShare, Slice};
 use env::{Env, ReadFile, WaitingReads};
 use parking_lot::{Mutex, RwLock};
@@ -51,6 +51,15 @@ struct Held {
     failures: HashMap<SegmentFile, u32>,
     /// Lengths of logs.
     log_lens: HashMap<u64, u64>,
+    /// The holders, indexes of keyspaces, whose entries must not be moved, and how many iterators want that.
+    still: HashMap<u64, usize>,
+}
+
+impl Held {
+    /// Whether a collection must leave a segment alone.
+    fn is_pinned(&self, holders: &Holders) -> bool {
+        holders.obsolete > 0 || self.still.keys().any(|holder| holders.tables.contains_key(holder))
+    }
 }
 
 /// The tables that refer to a segment.
@@ -206,6 +215,23 @@ impl Segments {
             count => {
                 let holder = holders.tables.entry(holder).or_insert_with(|| Holder::new(share.bytes, count));
                 (holder.bytes, holder.count) = (share.bytes, count);
+            }
+        }
+    }
+
+    /// An iterator over the entries of the index `holder` begins: no entry of it is moved until it ends.
+    pub fn keep_still(&self, holder: u64) {
+        *self.held.lock().still.entry(holder).or_default() += 1;
+    }
+
+    /// Such an iterator has ended.
+    pub fn end_stillness(&self, holder: u64) {
+        let mut held = self.held.lock();
+        if let Some(iterators) = held.still.get_mut(&holder) {
+            *iterators -= 1;
+            if *iterators == 0 {
+                held.still.remove(&holder);
+                held.changed = true;
             }
         }
     }
@@ -370,8 +396,8 @@ impl Segments {
     /// The files with values, but for logs that recovery needs: those from `oldest_log` on.
     pub fn uses(&self, oldest_log: u64) -> Vec<FileUse> {
         let moved = self.moved.read();
-        let mut held = self.held.lock();
-        let Held { segments, log_lens, failures, .. } = &mut *held;
+        let held = self.held.lock();
+        let Held { segments, log_lens, failures, .. } = &*held;
         let mut uses: BTreeMap<SegmentFile, FileUse> = BTreeMap::new();
         for (&segment, holders) in segments.iter() {
             if is_needed(segment, oldest_log) || holders.tables.is_empty() {
@@ -394,7 +420,7 @@ impl Segments {
             entry.segments.push(segment);
             entry.live_bytes = entry.live_bytes.saturating_add(holders.live_bytes);
             entry.live_count = entry.live_count.saturating_add(holders.live_count);
-            entry.pinned |= holders.obsolete > 0;
+            entry.pinned |= held.is_pinned(holders);
             let used = match moved.get(&segment) {
                 // Keys, headers and maps belong to the values, to each its share of them. Rounded up, so that nothing is dead at first.
                 Some(moved) => {
@@ -422,7 +448,9 @@ impl Segments {
     /// Whether a table that only readers use refers to one of `segments`.
     pub fn is_pinned(&self, segments: &HashSet<u64>) -> bool {
         let held = self.held.lock();
-        segments.iter().any(|segment| held.segments.get(segment).is_some_and(|holders| holders.obsolete > 0))
+        segments
+            .iter()
+            .any(|segment| held.segments.get(segment).is_some_and(|holders| held.is_pinned(holders)))
     }
 
     /// Where the files are.
@@ -627,7 +655,10 @@ impl Segments {
         cached: bool,
         is_whole: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<Option<Part>> {
-        let open = self.open_file(file)?;
+        let open = match file {
+            SegmentFile::Log(_) => self.open_file(file)?,
+            SegmentFile::Values(number) => self.open_at(file, own_segment(number))?,
+        };
         let parts = parts_of(&*open, file, len);
         if cached {
             return parts.read(chunk, expected, true, is_whole);

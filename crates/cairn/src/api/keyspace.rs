@@ -467,7 +467,7 @@ impl Keyspace {
     /// creation.
     ///
     /// Without order it reads the files with entries from front to back, overwritten entries included. While it lives, no entry of the keyspace is
-    /// moved, so space is not freed, and the memtables of its beginning stay in memory.
+    /// moved, so space is not freed, and the memtables of its beginning stay in memory. If the keyspace is dropped, the iterator ends with `Closed`.
     ///
     /// ```
     /// # fn main() -> cairn::Result<()> {

@@ -6,7 +6,7 @@ use crate::read::{
 };
 use crate::state::{DbInner, Reader};
 use crate::types::Bounds;
-use base::{Result, Seq, Slice, Time};
+use base::{Error, Result, Seq, Slice, Time};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -60,10 +60,7 @@ impl Snapshot {
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         let read_state = keyspace.inner.read_state.load();
         keyspace.inner.check_of(self.0.db.identity)?;
-        keyspace
-            .inner
-            .get_in(&read_state, key.as_ref(), self.0.seq)
-            .map_err(|e| self.0.db.status.read_error(e))
+        keyspace.inner.get_in(&read_state, key.as_ref(), self.0.seq).map_err(|e| self.read_error(keyspace, e))
     }
 
     /// Whether `key` had a value.
@@ -74,7 +71,7 @@ impl Snapshot {
         let read_state = keyspace.inner.read_state.load();
         keyspace.inner.check_of(self.0.db.identity)?;
         let found = keyspace.inner.contains_in(&read_state, key.as_ref(), self.0.seq);
-        found.map_err(|e| self.0.db.status.read_error(e))
+        found.map_err(|e| self.read_error(keyspace, e))
     }
 
     /// The values that several keys had. See [`Keyspace::multi_get`].
@@ -84,7 +81,7 @@ impl Snapshot {
     pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Vec<Option<Slice>>> {
         let read_state = keyspace.inner.read_state.load_full();
         keyspace.inner.check_of(self.0.db.identity)?;
-        keyspace.inner.multi_get_in(&read_state, keys, self.0.seq).map_err(|e| self.0.db.status.read_error(e))
+        keyspace.inner.multi_get_in(&read_state, keys, self.0.seq).map_err(|e| self.read_error(keyspace, e))
     }
 
     /// See [`Keyspace::range`].
@@ -185,6 +182,12 @@ impl Snapshot {
                 Entries::hashed(held, db, log)
             }
         }
+    }
+
+    /// The error to report when a read has failed: the files of a keyspace that was dropped meanwhile may be gone.
+    fn read_error(&self, keyspace: &Keyspace, error: Error) -> Error {
+        let error = self.0.db.status.read_error(error);
+        keyspace.inner.check_open().err().unwrap_or(error)
     }
 
     fn held(&self, keyspace: &Keyspace) -> (HeldSeq, Reader) {

@@ -89,9 +89,6 @@ impl DbInner {
         };
         let hashed: Vec<_> =
             state.keyspaces.values().map(|k| &k.inner).filter(has_entries).cloned().collect();
-        if hashed.iter().any(|keyspace| log_of(keyspace).is_held()) {
-            return None;
-        }
         state.collecting = true;
         state.jobs += 1;
         Some(Collection { files, tables, hashed })
@@ -261,7 +258,7 @@ impl DbInner {
         };
         let sources: Vec<SegmentFile> = collection.files.iter().map(|file| file.file).collect();
         let mut keys = 0;
-        let mut hashed = match self.hashed_parts(&collection.hashed, &sources, &mut |bytes| {
+        let mut hashed = match self.hashed_parts(&collection.hashed, &sources, hint_files, &mut |bytes| {
             keys += bytes;
             if keys >= PORTION {
                 keys = 0;
@@ -270,10 +267,11 @@ impl DbInner {
             self.status.check_running()
         }) {
             Ok(parts) => parts,
+            // Its hint files are gone: a later collection goes on without it.
+            Err(_) if collection.hashed.iter().any(|keyspace| keyspace.is_dropped()) => return Ok(None),
             Err(e) if self.gives_up(&collection.files, &e) => return Ok(None),
             Err(e) => return Err(e),
         };
-        hint_files.extend(hashed.iter().map(|part| part.hint_number()));
         let mut writer = SegmentWriter::create(&self.env, path, SegmentKind::Values, number, &[])?;
         let (mut maps, mut record, mut value_bytes) = (Maps::default(), Vec::new(), 0);
         // A segment has its values in one file, and in that in the order of their first places.
@@ -365,6 +363,7 @@ impl DbInner {
         self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
         let len = writer.len();
         let (maps_len, maps_checksum) = (encoded.len() as u32, checksum_of(&encoded));
+        let value_bytes = value_bytes.max(1);
         let file = ValueFile { number, len, value_bytes, maps_at, maps_len, maps_checksum, segments };
         let mut description = Vec::new();
         file.encode(&mut description);

@@ -46,20 +46,26 @@ pub(super) struct Copied<'a> {
 }
 
 impl DbInner {
-    /// Finds out which entries of the files keyspaces without order still need. `step` is called with the bytes of each key that was read.
+    /// Finds out which entries of the files keyspaces without order still need. The numbers of the hint files that are begun are in `hint_files`.
+    /// `step` is called with the bytes of each key that was read.
     pub(super) fn hashed_parts(
         &self,
         keyspaces: &[Arc<KeyspaceInner>],
         files: &[SegmentFile],
+        hint_files: &mut Vec<u64>,
         step: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<Vec<HashedPart>> {
         let reader = HintReader { env: self.env.clone(), dir: self.dir.clone() };
         let mut parts = Vec::new();
         for keyspace in keyspaces {
             let log = log_of(keyspace);
+            // Before the readers are listed: one that begins later sees everything that these hint files have.
+            let known = log.hints();
             let readers = self.readers_of(keyspace);
-            let resolved = resolve(&log.index, &log.hints(), &reader, files, &readers, step)?;
-            let hints = HintWriter::create(&self.env, &self.dir, self.new_number(), keyspace.id)?;
+            let resolved = resolve(&log.index, &known, &reader, files, &readers, step)?;
+            let number = self.new_number();
+            hint_files.push(number);
+            let hints = HintWriter::create(&self.env, &self.dir, number, keyspace.id)?;
             let left = Vec::new().into_iter().peekable();
             let newest_reader = readers.last().copied();
             parts.push(HashedPart {
@@ -100,7 +106,10 @@ impl DbInner {
         edit: &DatabaseEdit,
     ) -> Result<Vec<u64>> {
         let mut removed = Vec::new();
-        for part in parts {
+        // Before a dropped one gives its share of the new file up: then nothing would hold the file.
+        let (live, dropped): (Vec<_>, Vec<_>) =
+            parts.into_iter().partition(|part| !part.keyspace.is_dropped());
+        for part in live.into_iter().chain(dropped) {
             let CopiedPart { keyspace, resolved, newest_reader, moved, hints, .. } = part;
             if keyspace.is_dropped() {
                 removed.extend(hints.map(|hints| hints.number));
@@ -153,11 +162,6 @@ impl HashedPart {
         let HashedPart { keyspace, resolved, newest_reader, hints, moved, .. } = self;
         let hint_number = hints.number();
         Ok(CopiedPart { keyspace, resolved, newest_reader, moved, hint_number, hints: hints.finish()? })
-    }
-
-    /// The number of its hint file.
-    pub(super) fn hint_number(&self) -> u64 {
-        self.hints.number()
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::state::{DbInner, FlushedSlot, HashLog, ImmutableMemtable, KeyspaceInner};
 use crate::wal::log_file_name;
 use base::{Cursor as _, Error, ErrorKind, Result, Seq, Trailer};
-use hashlog::{Hint, HintFile, HintWriter, MAX_FILES_OF_HINTS, is_seen, unpack};
+use hashlog::{Hint, HintFile, HintWriter, MAX_FILES_OF_HINTS, Place, is_seen, unpack};
 use memtable::LogPlace;
 use tree::MergeCursor;
 use values::SegmentFile;
@@ -32,8 +32,25 @@ impl DbInner {
         log: &HashLog,
         memtables: &[ImmutableMemtable],
     ) -> Result<FlushedHints> {
+        let mut numbers = Vec::new();
+        let written = self.try_write_hints(keyspace, log, memtables, &mut numbers);
+        if written.is_err() {
+            self.remove_hints(numbers.into_iter());
+        }
+        written
+    }
+
+    /// The same; an error may leave hint files, whose numbers are in `numbers`.
+    fn try_write_hints(
+        &self,
+        keyspace: &KeyspaceInner,
+        log: &HashLog,
+        memtables: &[ImmutableMemtable],
+        numbers: &mut Vec<u64>,
+    ) -> Result<FlushedHints> {
         let (entries, keys) = entries_of(memtables, &self.readers_of(keyspace))?;
         let mut hints = FlushedHints::default();
+        let mut position = 0;
         let mut writer: Option<HintWriter> = None;
         let mut places = memtables.iter().flat_map(|sealed| sealed.memtable.places()).peekable();
         let mut logs = 0;
@@ -44,7 +61,7 @@ impl DbInner {
                 noted.filter(|place| place.seq == entry.seq).ok_or_else(|| no_place(keyspace, entry.seq))?;
             if last != Some(number) {
                 let len = self.env.len(&self.dir.join(log_file_name(number)))?;
-                log.index.add_file(SegmentFile::Log(number), len)?;
+                position = log.index.add_file(SegmentFile::Log(number), len)?;
                 (last, logs) = (Some(number), logs + 1);
                 if logs % MAX_FILES_OF_HINTS == 0 {
                     hints.files.extend(writer.take().map(HintWriter::finish).transpose()?.flatten());
@@ -52,10 +69,14 @@ impl DbInner {
             }
             let key = &keys[entry.key_at..entry.key_at + entry.key_len];
             let (file, at, seq) = (SegmentFile::Log(number), unpack(offset), entry.seq);
+            // Before the manifest names it: a place that the index cannot have is an error.
+            Place::new(position, at)?;
             let writer = match &mut writer {
                 Some(writer) => writer,
                 None => {
-                    writer.insert(HintWriter::create(&self.env, &self.dir, self.new_number(), keyspace.id)?)
+                    numbers.push(self.new_number());
+                    let number = *numbers.last().expect("one was pushed");
+                    writer.insert(HintWriter::create(&self.env, &self.dir, number, keyspace.id)?)
                 }
             };
             writer.push(&Hint { file, at, seq, is_delete: entry.is_delete, key }, entry.bytes)?;

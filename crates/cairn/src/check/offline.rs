@@ -132,7 +132,7 @@ pub(crate) fn check_open(db: &DbInner, progress: &mut dyn FnMut(&CheckProgress))
     for (keyspace, _) in read_states.values() {
         let Some(log) = &keyspace.hash_log else { continue };
         // No entry is moved meanwhile.
-        let hold = log.hold();
+        let hold = log.hold(&keyspace.segments);
         let check = HashLogCheck { env: &db.env, segments: &db.tables.segments, keyspace: keyspace.id };
         let known = report.problems.len();
         for hints in hold.hints() {

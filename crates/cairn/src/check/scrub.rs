@@ -2,9 +2,10 @@
 //! needs the data, and while a backup may still exist.
 //!
 //! A round reads the tables of all keyspaces (bypassing the block cache, and dropping their pages from the operating system's cache
-//! first), the closed logs that are synced, and the manifest. `Database::scrub` runs one round; with the option `scrub_rate` a thread
+//! first), the hint files of keyspaces without order with the entries that they name, the closed logs that are synced, and the manifest. `Database::scrub` runs one round; with the option `scrub_rate` a thread
 //! runs rounds continuously. Findings are in `Stats::damage` and `Stats::scrub`, and go to `tracing`. Scrubbing changes nothing.
 
+use super::hash_logs::HashLogCheck;
 use crate::state::DbInner;
 use crate::sync::Ordering;
 use crate::types::CheckReport;
@@ -80,6 +81,7 @@ impl DbInner {
             }
         }
         let before = report.problems.len();
+        self.scrub_hash_logs(&mut rate_limiter, &mut report)?;
         self.scrub_logs(&mut rate_limiter, &mut report)?;
         self.scrub_manifest(&mut rate_limiter, &mut report)?;
         let found = report.problems[before..].iter().map(|p| (p.file.clone(), p.clone())).collect();
@@ -118,6 +120,27 @@ impl DbInner {
         }
         for problem in &report.problems[known..] {
             tracing::error!(%problem, "scrubbing found damage");
+        }
+        Ok(())
+    }
+
+    /// Verifies the hint files of keyspaces without order, and the entries that they name.
+    fn scrub_hash_logs(&self, rate_limiter: &mut ScrubPacer<'_>, report: &mut CheckReport) -> Result<()> {
+        for keyspace in self.keyspaces() {
+            let Some(log) = &keyspace.hash_log else { continue };
+            let check =
+                HashLogCheck { env: &self.env, segments: &self.tables.segments, keyspace: keyspace.id };
+            for hints in log.hints() {
+                let known = report.problems.len();
+                check.check(&hints, report, &mut |bytes| rate_limiter.spend(bytes))?;
+                // A collection may have removed the file, or what it names, and the keyspace may be dropped: scrubbing keeps nothing.
+                if keyspace.is_dropped() || !log.hints().contains(&hints) {
+                    report.problems.truncate(known);
+                }
+                for problem in &report.problems[known..] {
+                    tracing::error!(%problem, "scrubbing found damage");
+                }
+            }
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::wal::{Entries as Decoded, MAPS_RECORD, decode_batch};
 use base::{Cursor as _, EntryKind, Error, Result, Seq, Slice};
 use hashlog::Place;
 use memtable::MemtableCursor;
-use record::{SegmentKind, SegmentReader, chunk_place};
+use record::{SegmentKind, SegmentReader, Tail, chunk_place};
 use std::sync::Arc;
 use tree::MergeCursor;
 use values::SegmentFile;
@@ -34,7 +34,7 @@ impl Entries {
     /// The entries of a keyspace without order.
     pub(crate) fn hashed(keyspace: HeldSeq, db: Reader, log: &Arc<HashLog>) -> Entries {
         // Before the files are listed: none of them is collected from now on.
-        let hold = log.hold();
+        let hold = log.hold(&keyspace.segments);
         let read_state = keyspace.read_state.load_full();
         if let Err(e) = keyspace.check_of(db.identity()) {
             return Entries(Kind::Failed(Some(e)));
@@ -60,7 +60,8 @@ impl Iterator for Entries {
                 match step {
                     Ok(entry) => entry.map(Ok),
                     Err(e) => {
-                        let e = hashed.db.read_error(e);
+                        // The files of a keyspace that was dropped are gone.
+                        let e = hashed.keyspace.check_open().err().unwrap_or_else(|| hashed.db.read_error(e));
                         self.0 = Kind::Failed(None);
                         Some(Err(e))
                     }
@@ -185,7 +186,13 @@ impl OpenFile {
     /// The next put or delete: where it is, and its sequence number.
     fn next(&mut self) -> Result<Option<(record::ChunkPlace, Seq, crate::wal::Entry<'_>)>> {
         while self.left == 0 {
-            let Some(span) = self.reader.next(&mut self.record)? else { return Ok(None) };
+            let Some(span) = self.reader.next(&mut self.record)? else {
+                // The file was closed: what cannot be read to its end is damaged.
+                return match self.reader.tail() {
+                    Some(Tail::Clean) => Ok(None),
+                    _ => Err(self.malformed(self.reader.valid_len())),
+                };
+            };
             if self.record.first().is_none_or(|first| *first == MAPS_RECORD) {
                 continue;
             }

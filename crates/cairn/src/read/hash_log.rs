@@ -68,7 +68,8 @@ impl KeyspaceInner {
     ) -> Result<Poll<Found>> {
         for candidate in candidates {
             let within = usize::from(candidate.at.within);
-            let expected = CHUNK_HEADER_LEN + within + candidate.mean_len as usize * 5 / 4 + OVERHEAD;
+            let expected =
+                CHUNK_HEADER_LEN + within + (candidate.mean_len as usize).saturating_mul(5) / 4 + OVERHEAD;
             let is_whole = &mut |payload: &[u8]| entry_at(payload, within).is_some();
             let file = (candidate.file, candidate.file_len);
             let part = self.segments.read_part(file, candidate.at.chunk, expected, cached, is_whole)?;

@@ -6,6 +6,7 @@ use crate::api::{Database, Keyspace};
 use crate::types::Durability;
 use crate::wal::{decode_batch, log_file_name};
 use base::{Cursor as _, EntryKind, ErrorKind, Result, Seq};
+use hashlog::HintReader;
 use record::SegmentKind;
 use std::collections::HashMap;
 use tree::MergeCursor;
@@ -25,10 +26,17 @@ impl Salvage<'_> {
         let mut written = SalvagedKeyspace { name: source.name.clone(), ..SalvagedKeyspace::default() };
         let files = self.files_of(id);
         let (mut newest, mut recent) = (Newest::new(), self.recent(source));
+        let mut note = |key: &[u8], seq: Seq| {
+            let known = newest.entry(key.to_vec()).or_default();
+            *known = (*known).max(seq);
+        };
+        // What no hint file names had been overwritten or deleted when it was flushed. So where they are intact, they tell what counts.
+        let is_known = self.read_hints(id, &mut note);
         for file in &files {
             self.read_entries(*file, id, Some(source), &mut |key, seq, _| {
-                let known = newest.entry(key.to_vec()).or_default();
-                *known = (*known).max(seq);
+                if !is_known {
+                    note(key, seq);
+                }
                 Ok(())
             })?;
         }
@@ -58,10 +66,31 @@ impl Salvage<'_> {
         Ok(())
     }
 
+    /// Reads the hint files of a keyspace. Returns whether all of them are known, and intact.
+    fn read_hints(&mut self, id: u64, note: &mut dyn FnMut(&[u8], Seq)) -> bool {
+        let Some(hints) = &self.hints else { return false };
+        let reader = HintReader { env: self.env.clone(), dir: self.dir.to_owned() };
+        let mut read = hints.get(&id).into_iter().flatten().map(|file| {
+            reader.read(file, &mut |hint| {
+                note(hint.key, hint.seq);
+                Ok(())
+            })
+        });
+        match read.find_map(Result::err) {
+            None => true,
+            Some(e) => {
+                self.report.losses.push(Loss { older: true, ..Loss::of("hint files", &e) });
+                false
+            }
+        }
+    }
+
     /// The files that may have entries of a keyspace: those of which its hint files are, or all if no manifest says which these are.
     fn files_of(&self, id: u64) -> Vec<SegmentFile> {
-        let mut files: Vec<SegmentFile> = match &self.with_entries {
-            Some(known) => known.get(&id).cloned().unwrap_or_default(),
+        let mut files: Vec<SegmentFile> = match &self.hints {
+            Some(known) => {
+                known.get(&id).into_iter().flatten().flat_map(|h| &h.shares).map(|s| s.file).collect()
+            }
             None => {
                 let logs = self.files.logs.iter().map(|number| SegmentFile::Log(*number));
                 logs.chain(self.files.values.iter().map(|number| SegmentFile::Values(*number))).collect()

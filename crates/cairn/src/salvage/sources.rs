@@ -6,13 +6,13 @@ use crate::state::Tables;
 use crate::types::{KeyspaceOptions, Options, Problem, Retention};
 use base::{Error, ErrorKind, RangeSet, Result, Seq};
 use env::Env;
+use hashlog::HintFile;
 use memtable::Memtable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use table::{SalvageCursor, Survey, TableMeta, table_file_name};
 use tree::{KeyspaceCreated, Manifest, SalvagedManifest, manifest_file_name};
-use values::SegmentFile;
 
 /// The intact parts of one keyspace.
 #[derive(Default)]
@@ -70,8 +70,8 @@ pub(super) struct Salvage<'a> {
     pub state: Option<tree::ManifestState>,
     /// The intact parts of a damaged one.
     pub remains: SalvagedManifest,
-    /// The files with entries of each keyspace without order, if an intact manifest names them.
-    pub with_entries: Option<BTreeMap<u64, Vec<SegmentFile>>>,
+    /// The hint files of each keyspace without order, if an intact manifest names them.
+    pub hints: Option<BTreeMap<u64, Vec<HintFile>>>,
     /// Keyspaces that lack tables which an intact manifest names.
     bereft: BTreeSet<u64>,
 }
@@ -92,7 +92,7 @@ impl<'a> Salvage<'a> {
             keyspaces: BTreeMap::new(),
             state: None,
             remains: SalvagedManifest::default(),
-            with_entries: None,
+            hints: None,
             bereft: BTreeSet::new(),
         }
     }
@@ -115,10 +115,8 @@ impl<'a> Salvage<'a> {
         let candidates = self.candidates();
         self.survey(created, candidates)?;
         if let Some(state) = &self.state {
-            let files = |keyspace: &tree::KeyspaceState| {
-                keyspace.hints.values().flat_map(|hints| &hints.shares).map(|share| share.file).collect()
-            };
-            self.with_entries = Some(state.keyspaces.iter().map(|(id, k)| (*id, files(k))).collect());
+            let hints = |(id, k): (&u64, &tree::KeyspaceState)| (*id, k.hints.values().cloned().collect());
+            self.hints = Some(state.keyspaces.iter().map(hints).collect());
             for (id, found) in &state.keyspaces {
                 if let Some(keyspace) = self.keyspaces.get_mut(id) {
                     keyspace.flushed = found.version.flushed_seq;

@@ -5,6 +5,7 @@
 //! flush began.
 
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::types::HashLogStats;
 use base::{Result, SegmentShare, Seq};
 use hashlog::{Change, HashIndex, Hint, HintFile, HintReader, LiveEntry, NewSlot, Place, Resolved};
 use record::ChunkPlace;
@@ -33,7 +34,7 @@ pub(crate) struct HashLog {
     /// No entry of the index has a larger sequence number.
     newest: AtomicU64,
     /// What the index takes of the memory budget.
-    pinned: Mutex<Option<Pin>>,
+    pinned: Mutex<Vec<Pin>>,
     /// The index takes more than the budget has for it.
     full: AtomicBool,
     /// The iterators over files of the keyspace. A collection that moves entries holds the lock; while there are any, none does.
@@ -41,11 +42,15 @@ pub(crate) struct HashLog {
 }
 
 /// While it lives, no entry of a keyspace is moved to another file.
-pub(crate) struct Hold(Arc<HashLog>);
+pub(crate) struct Hold {
+    log: Arc<HashLog>,
+    segments: Arc<Segments>,
+}
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        *self.0.holds.lock() -= 1;
+        *self.log.holds.lock() -= 1;
+        self.segments.end_stillness(self.log.holder());
     }
 }
 
@@ -53,7 +58,7 @@ impl std::ops::Deref for Hold {
     type Target = HashLog;
 
     fn deref(&self) -> &HashLog {
-        &self.0
+        &self.log
     }
 }
 
@@ -139,9 +144,15 @@ impl HashLog {
     }
 
     /// Keeps entries where they are. Waits while a collection installs its outcome.
-    pub(crate) fn hold(self: &Arc<Self>) -> Hold {
+    pub(crate) fn hold(self: &Arc<Self>, segments: &Arc<Segments>) -> Hold {
+        segments.keep_still(self.holder());
         *self.holds.lock() += 1;
-        Hold(self.clone())
+        Hold { log: self.clone(), segments: segments.clone() }
+    }
+
+    /// Its number among the holders of segments: those of tables begin at the other end.
+    fn holder(&self) -> u64 {
+        u64::MAX - self.keyspace
     }
 
     /// Keeps iterators from beginning, so that entries can be moved. `None` if there are iterators.
@@ -150,9 +161,18 @@ impl HashLog {
         (*holds == 0).then_some(holds)
     }
 
-    /// Whether iterators keep entries where they are.
-    pub(crate) fn is_held(&self) -> bool {
-        *self.holds.lock() > 0
+    /// What users see of it.
+    pub(crate) fn stats(&self) -> HashLogStats {
+        let files = self.files.lock();
+        HashLogStats {
+            entries: self.index.slots(),
+            newest: self.index.live(),
+            index_bytes: self.index.memory(),
+            files: files.shared.len(),
+            hint_files: files.hints.len(),
+            hint_bytes: files.hints.values().map(|file| file.len).sum(),
+            is_full: self.is_full(),
+        }
     }
 
     /// The hint files.
@@ -221,10 +241,16 @@ impl HashLog {
 
     /// Takes the memory of the index from the budget of `cache`.
     fn account(&self, cache: &Arc<BlockCache>) {
-        let mut pinned = self.pinned.lock();
-        *pinned = None;
-        *pinned = cache.pin_needed(self.index.memory());
-        self.full.store(pinned.is_none(), Ordering::Relaxed);
+        let (mut pins, wanted) = (self.pinned.lock(), self.index.memory());
+        let pinned = pins.iter().map(Pin::bytes).sum::<u64>();
+        if pinned > wanted + wanted / 8 {
+            pins.clear();
+        }
+        let pinned = pins.iter().map(Pin::bytes).sum::<u64>();
+        // In addition: what is given back may be taken by others at once.
+        let more = wanted.saturating_sub(pinned);
+        let fits = more == 0 || cache.pin_needed(more).map(|pin| pins.push(pin)).is_some();
+        self.full.store(!fits, Ordering::Relaxed);
     }
 
     /// Tells the segments what of each file is alive, while the oldest reader reads at `oldest_reader`, and the cache what the index takes. Files of which
@@ -232,7 +258,7 @@ impl HashLog {
     pub(crate) fn share(&self, segments: &Segments, cache: &Arc<BlockCache>, oldest_reader: Option<Seq>) {
         self.account(cache);
         let uses = self.index.files();
-        let holder = u64::MAX - self.keyspace;
+        let holder = self.holder();
         let mut files = self.files.lock();
         let now: BTreeSet<u64> =
             uses.iter().filter(|file| file.slots > 0).map(|file| segment_of(file.file)).collect();
@@ -256,7 +282,7 @@ impl HashLog {
 
     /// The keyspace is dropped: nothing of it is needed. Returns the numbers of its hint files.
     pub(crate) fn abandon(&self, segments: &Segments) -> Vec<u64> {
-        let holder = u64::MAX - self.keyspace;
+        let holder = self.holder();
         let mut files = self.files.lock();
         for segment in std::mem::take(&mut files.shared) {
             segments.set_share(holder, SegmentShare { segment, count: 0, bytes: 0 });

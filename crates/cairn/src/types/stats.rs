@@ -225,8 +225,30 @@ pub struct KeyspaceStats {
     /// In the tree of the older versions: the estimated bytes of those, with their values, that are older than the age that the keyspace keeps,
     /// and that compactions have not removed yet. 0 if the number of versions counts, too, which only a merge finds.
     pub expired_bytes: u64,
+    /// The index, if the keyspace has no order (`engine` = `hash_log`).
+    pub hash_log: Option<HashLogStats>,
     /// The tree of the older versions, if the keyspace has history. What compactions have evicted into it counts as flushed.
     pub history: Option<Box<KeyspaceStats>>,
+}
+
+/// The index of a keyspace without order.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct HashLogStats {
+    /// Flushed entries that it has, overwritten ones included until a collection meets them, and deletes.
+    pub entries: u64,
+    /// Those of them that no newer one with the same hash hides: about the number of keys.
+    pub newest: u64,
+    /// Bytes of memory.
+    pub index_bytes: u64,
+    /// Logs and value files with entries.
+    pub files: usize,
+    /// Hint files, and their bytes.
+    pub hint_files: usize,
+    /// See `hint_files`.
+    pub hint_bytes: u64,
+    /// Puts are refused, because the memory budget has no room for the index.
+    pub is_full: bool,
 }
 
 /// Statistics of the whole database since it was opened.

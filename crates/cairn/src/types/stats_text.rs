@@ -1,6 +1,6 @@
 //! Statistics as text, for people.
 
-use super::stats::{FilterStats, KeyspaceStats, LogStats, Problem, Stats};
+use super::stats::{FilterStats, HashLogStats, KeyspaceStats, LogStats, Problem, Stats};
 use std::fmt;
 
 /// Bytes with a unit: `12.3 MiB`.
@@ -131,6 +131,12 @@ impl fmt::Display for KeyspaceStats {
         writeln!(f, "{immutable_memtables} being flushed, {uncommitted_guards} guards not committed yet")?;
         if self.range_tombstones > 0 {
             writeln!(f, "{} deleted ranges that may still hide something", self.range_tombstones)?;
+        }
+        if let Some(log) = &self.hash_log {
+            let HashLogStats { entries, newest, index_bytes, files, hint_files, hint_bytes, is_full } = *log;
+            write!(f, "index of {entries} entries, {newest} of them the newest: {}; ", Bytes(index_bytes))?;
+            write!(f, "entries in {files} files, {hint_files} hint files, {}", Bytes(hint_bytes))?;
+            return writeln!(f, "{}", if is_full { "; full: puts are refused" } else { "" });
         }
         writeln!(
             f,

@@ -28,6 +28,9 @@ const SLOWDOWN_NANOS: f64 = 32_000.0;
 /// The length is checked again after at least this many bytes.
 const MIN_STEP: u64 = 4 << 10;
 
+/// And after at most this many.
+const MAX_STEP: u64 = 64 << 20;
+
 impl DbInner {
     /// Keeps all logs together within `cap` bytes: flushes, slows or stops writers as the module describes.
     pub(crate) fn bound_log(&self, writer: &mut Writer, cap: u64) -> Result<()> {
@@ -44,7 +47,7 @@ impl DbInner {
         let (begin, left) = (cap / 4 * 3, cap.saturating_sub(total));
         let excess = (total.saturating_sub(begin) as f64 / (cap - begin) as f64).min(1.0);
         writer.log_slowdown = (SLOWDOWN_NANOS * excess * excess) as u64;
-        writer.check_log_at = writer.log.len() + (cap / 64).min(left / 4).max(MIN_STEP);
+        writer.check_log_at = writer.log.len() + (cap / 64).min(left / 4).clamp(MIN_STEP, MAX_STEP);
         Ok(())
     }
 

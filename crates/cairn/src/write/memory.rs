@@ -16,6 +16,9 @@ use crate::sync::Ordering;
 use base::{Error, Result};
 use std::sync::Arc;
 
+/// A log is closed when it has so many bytes: an index has places below [`hashlog::MAX_OFFSET`] only, and a batch may take 1 GiB.
+const LONGEST_LOG: u64 = hashlog::MAX_OFFSET / 2;
+
 impl DbInner {
     /// Ensures that a keyspace's memtable has room for `need` more bytes: makes one, or a larger one, or seals a full one and makes the
     /// next. Waits while immutable memtables use up the budget.
@@ -87,7 +90,7 @@ impl DbInner {
     fn flush_if_over_limit(&self, writer: &mut Writer) -> Result<()> {
         // A log, or the table made from it, must stay far below the system's limit for file lengths.
         let longest = self.env.max_file_len() / 2;
-        if writer.active_bytes > self.write_budget() / 2 || writer.log.len() > longest {
+        if writer.active_bytes > self.write_budget() / 2 || writer.log.len() > longest.min(LONGEST_LOG) {
             self.relieve_memory(writer)?;
         }
         self.bound_log(writer, self.options.log_cap.min(longest))

@@ -123,6 +123,13 @@ pub struct Pin {
     bytes: u64,
 }
 
+impl Pin {
+    /// Its bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
 impl Drop for Pin {
     fn drop(&mut self) {
         self.cache.pinned.fetch_sub(self.bytes, Ordering::Relaxed);
