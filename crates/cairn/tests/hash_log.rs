@@ -333,3 +333,77 @@ fn an_index_that_does_not_fit_refuses_puts() {
         "{stats:?}"
     );
 }
+
+/// Writers, readers, iterators and snapshots beside flushes and collections: no value goes back, and none is missing.
+#[test]
+fn threads_read_beside_flushes_and_collections() {
+    const KEYS: u64 = 300;
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::default().background_threads(2).memory_budget(2 << 20).log_cap(4 << 20);
+    let db = Database::open_with(dir.path(), options).unwrap();
+    let hashed = db.keyspace("hashed", hash_log()).unwrap();
+    let key = |i: u64| format!("key{i}").into_bytes();
+    let number = |value: &[u8]| u64::from_le_bytes(value[..8].try_into().unwrap());
+    let value = |n: u64| [&n.to_le_bytes()[..], &[7; 120]].concat();
+    (0..KEYS).for_each(|i| hashed.put(key(i), value(0)).unwrap());
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..2u64)
+            .map(|reader| {
+                let (db, hashed, done) = (&db, &hashed, &done);
+                scope.spawn(move || {
+                    let (mut rng, mut seen, mut rounds) = (Rng::new(reader), vec![0; KEYS as usize], 0);
+                    while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                        for _ in 0..100 {
+                            let i = rng.below(KEYS);
+                            let found = number(&hashed.get(key(i)).unwrap().expect("no key is deleted"));
+                            assert!(found >= seen[i as usize], "key {i} went back");
+                            seen[i as usize] = found;
+                        }
+                        let snapshot = db.snapshot();
+                        let all: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
+                        let before = snapshot.multi_get(hashed, &all).unwrap();
+                        if rng.below(4) == 0 {
+                            let entries: cairn::Result<Vec<_>> = snapshot.entries(hashed).collect();
+                            let entries: BTreeMap<_, _> = entries.unwrap().into_iter().collect();
+                            assert_eq!(entries.len() as u64, KEYS);
+                            assert!(
+                                all.iter()
+                                    .zip(&before)
+                                    .all(|(key, value)| entries.get(&key[..]) == value.as_ref())
+                            );
+                        }
+                        assert!(
+                            snapshot.multi_get(hashed, &all).unwrap() == before,
+                            "a snapshot has changed"
+                        );
+                        // Each batch sets two neighbours to one number.
+                        let now = hashed.multi_get(&all).unwrap();
+                        for pair in now.chunks(2) {
+                            assert!(pair[0] == pair[1], "half of a batch");
+                        }
+                        rounds += 1;
+                    }
+                    rounds
+                })
+            })
+            .collect();
+        let mut rng = Rng::new(9);
+        for n in 1..60_000u64 {
+            let i = rng.below(KEYS / 2) * 2;
+            let mut batch = db.batch();
+            batch.put(&hashed, key(i), value(n));
+            batch.put(&hashed, key(i + 1), value(n));
+            db.write(batch, Durability::Os).unwrap();
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        readers.into_iter().for_each(|reader| assert!(reader.join().unwrap() > 0));
+    });
+    db.wait_idle().unwrap();
+    let stats = hashed.stats().hash_log.unwrap();
+    assert!(stats.newest >= KEYS && stats.entries < 100 * KEYS, "{stats:?}");
+    assert!(db.stats().values.collections.jobs > 0, "collections ran beside the reads");
+    assert!(db.check(&mut |_| ()).unwrap().problems.is_empty());
+    let report = db.scrub(0).unwrap();
+    assert!(report.problems.is_empty() && report.entries > 0, "{report:?}");
+}
