@@ -1,6 +1,6 @@
 //! Cairn, with each of its presets.
 
-use crate::engine::{Engine, Error, Kind, RequestedSettings, Result, Stalls, Visit, version_key};
+use crate::engine::{Engine, Kind, RequestedSettings, Result, Stalls, Visit, version_key};
 use cairn::{
     Cursor, Database, Durability, Keyspace, KeyspaceOptions, Options, PlacementPolicy, Preset, Time, Versions,
 };
@@ -51,10 +51,7 @@ pub fn kinds() -> Vec<Kind> {
             name: "cairn-hash-log",
             title: "Cairn, hash log",
             version,
-            open: |dir, requested| {
-                let keyspace = keyspace(requested, Preset::HashLog);
-                Ok(Box::new(HashLog(open_cairn(dir, requested, keyspace)?)) as Box<dyn Engine>)
-            },
+            open: |dir, requested| open(dir, requested, Preset::HashLog),
         },
         Kind {
             name: "cairn-parallax",
@@ -160,6 +157,16 @@ impl Engine for Cairn {
     }
 
     fn scan(&self, from: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<()> {
+        // A keyspace without order can be read as a whole.
+        if from.is_none() && self.keyspace.options().engine == cairn::Engine::HashLog {
+            for entry in self.keyspace.entries() {
+                let (key, value) = entry?;
+                if !visit(&key, &value) {
+                    break;
+                }
+            }
+            return Ok(());
+        }
         let mut cursor = self.keyspace.cursor();
         match from {
             Some(key) => cursor.seek(key)?,
@@ -203,61 +210,6 @@ impl Engine for Cairn {
     fn close(self: Box<Self>) -> Result<()> {
         drop(self.keyspace);
         Ok(self.db.close()?)
-    }
-}
-
-/// A database whose keyspace has no order. It can be read by key, and as a whole.
-struct HashLog(Cairn);
-
-impl Engine for HashLog {
-    fn settings(&self) -> BTreeMap<String, String> {
-        self.0.settings()
-    }
-
-    #[inline]
-    fn put(&self, key: &[u8], value: &[u8], sync: bool) -> Result<()> {
-        self.0.put(key, value, sync)
-    }
-
-    fn delete(&self, key: &[u8], sync: bool) -> Result<()> {
-        self.0.delete(key, sync)
-    }
-
-    fn get(&self, key: &[u8], show: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        self.0.get(key, show)
-    }
-
-    fn scan(&self, from: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<()> {
-        if from.is_some() {
-            return Err(Error::new("a hash log has no order: it is scanned as a whole"));
-        }
-        for entry in self.0.keyspace.entries() {
-            let (key, value) = entry?;
-            if !visit(&key, &value) {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn scan_back(&self, _from: Option<&[u8]>, _visit: &mut Visit<'_>) -> Result<()> {
-        Err(Error::new("a hash log has no order: it is scanned as a whole"))
-    }
-
-    fn settle(&self) -> Result<Duration> {
-        self.0.settle()
-    }
-
-    fn written_bytes(&self) -> Option<u64> {
-        self.0.written_bytes()
-    }
-
-    fn stalls(&self) -> Option<Stalls> {
-        self.0.stalls()
-    }
-
-    fn close(self: Box<Self>) -> Result<()> {
-        Box::new(self.0).close()
     }
 }
 

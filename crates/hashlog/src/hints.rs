@@ -4,8 +4,8 @@
 //! key. So hint files never change; one goes when no file that it is about is left.
 
 use base::codec::{Reader, put_varint};
-use base::limits::MAX_KEY_LEN;
-use base::{Error, Result, Seq};
+use base::limits::{MAX_KEY_LEN, MAX_KEYSPACE_NAME_LEN};
+use base::{Error, ErrorKind, Result, Seq};
 use env::Env;
 use record::{ChunkPlace, SegmentKind, SegmentReader, SegmentWriter};
 use std::path::{Path, PathBuf};
@@ -122,6 +122,45 @@ impl HintFile {
     }
 }
 
+/// The keyspace of a hint file, as the file itself says: salvage needs it where no manifest is left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HintOwner {
+    /// Its number.
+    pub keyspace: u64,
+    /// Its name.
+    pub name: String,
+}
+
+impl HintOwner {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_varint(&mut out, self.keyspace);
+        out.extend_from_slice(self.name.as_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Option<HintOwner> {
+        let mut reader = Reader::new(bytes);
+        let keyspace = reader.varint()?;
+        let name =
+            std::str::from_utf8(reader.rest()).ok().filter(|name| name.len() <= MAX_KEYSPACE_NAME_LEN)?;
+        Some(HintOwner { keyspace, name: name.to_owned() })
+    }
+
+    /// The keyspace of hint file `number`, from its header; `None` if that is damaged.
+    ///
+    /// # Errors
+    /// `Unsupported` if a newer version wrote the file.
+    pub fn read(env: &Arc<dyn Env>, dir: &Path, number: u64) -> Result<Option<HintOwner>> {
+        let path = dir.join(hint_file_name(number));
+        match SegmentReader::open(env, &path, SegmentKind::Hints, number, None) {
+            Ok(reader) => Ok(HintOwner::decode(reader.header())),
+            Err(e) if e.kind() == ErrorKind::Unsupported => Err(e),
+            Err(_) => Ok(None),
+        }
+    }
+}
+
 /// An entry of a hint file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hint<'a> {
@@ -150,11 +189,9 @@ pub struct HintWriter {
 
 impl HintWriter {
     /// Creates hint file `number` of a keyspace in `dir`.
-    pub fn create(env: &Arc<dyn Env>, dir: &Path, number: u64, keyspace: u64) -> Result<HintWriter> {
-        let mut header = Vec::new();
-        put_varint(&mut header, keyspace);
+    pub fn create(env: &Arc<dyn Env>, dir: &Path, number: u64, owner: &HintOwner) -> Result<HintWriter> {
         let path = dir.join(hint_file_name(number));
-        let writer = SegmentWriter::create(env, &path, SegmentKind::Hints, number, &header)?;
+        let writer = SegmentWriter::create(env, &path, SegmentKind::Hints, number, &owner.encode())?;
         Ok(HintWriter { writer, number, record: Vec::new(), last: None, shares: Vec::new(), seqs: None })
     }
 
@@ -291,13 +328,16 @@ fn read_hint<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::ErrorKind;
     use env::{Rng, SimEnv};
+
+    fn owner() -> HintOwner {
+        HintOwner { keyspace: 4, name: "sessions".to_owned() }
+    }
 
     type Owned = (SegmentFile, ChunkPlace, Seq, bool, Vec<u8>);
 
     fn write(env: &Arc<dyn Env>, entries: &[Owned]) -> HintFile {
-        let mut writer = HintWriter::create(env, Path::new("/"), 9, 4).unwrap();
+        let mut writer = HintWriter::create(env, Path::new("/"), 9, &owner()).unwrap();
         for (file, at, seq, is_delete, key) in entries {
             let hint = Hint { file: *file, at: *at, seq: *seq, is_delete: *is_delete, key };
             writer.push(&hint, key.len() as u64 + 10).unwrap();
@@ -336,6 +376,8 @@ mod tests {
         let entries = entries(3000);
         let mut file = write(&env, &entries);
         assert_eq!((file.count(), file.shares.len()), (9000, 3));
+        assert_eq!(HintOwner::read(&env, Path::new("/"), 9).unwrap(), Some(owner()));
+        assert_eq!(HintOwner::read(&env, Path::new("/"), 8).unwrap(), None);
         assert!(read(&env, &file).unwrap() == entries);
         file.shares.remove(1);
         let left: Vec<Owned> =
@@ -358,7 +400,7 @@ mod tests {
         ] {
             assert_eq!(read(&env, &other).unwrap_err().kind(), ErrorKind::Corruption, "{other:?}");
         }
-        let nothing = HintWriter::create(&env, Path::new("/"), 10, 4).unwrap();
+        let nothing = HintWriter::create(&env, Path::new("/"), 10, &owner()).unwrap();
         assert_eq!(nothing.finish().unwrap(), None);
     }
 

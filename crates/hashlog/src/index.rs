@@ -7,7 +7,7 @@
 //!
 //! The slots are in *leaves* of at most [`MAX_SLOTS`](crate::leaf::MAX_SLOTS), sorted by tag. A directory has the leaves by the first bits of their tags
 //! (extendible hashing: Fagin, Nievergelt, Pippenger and Strong, ACM TODS 1979). A leaf that is full is divided into two; if the directory has no bit
-//! left to tell these two, it doubles: a copy of pointers. So the index grows in steps of microseconds.
+//! left to tell these two, it doubles: a copy of pointers. So the index grows leaf by leaf.
 
 use crate::files::{FileUse, Files};
 use crate::leaf::{Change, Leaf, MAX_SLOTS, NewSlot};
@@ -102,12 +102,6 @@ impl HashIndex {
     pub fn memory(&self) -> u64 {
         let directory = self.directory.read().leaves.capacity() * size_of::<usize>();
         self.leaf_bytes.load(Relaxed) + (directory + self.files.read().memory()) as u64
-    }
-
-    /// Bytes of memory with `more` slots, about.
-    pub fn memory_with(&self, more: u64) -> u64 {
-        // Leaves have a sixteenth to spare, and just after a division they are half full.
-        self.memory() + more * (size_of::<u32>() + size_of::<Place>() + 2) as u64
     }
 
     /// The entries that may have the key of `tag`, the newest first, in `found`, which is cleared before.
@@ -333,19 +327,6 @@ impl HashIndex {
         done
     }
 
-    /// Calls `visit` with tag and place of every slot, leaf by leaf: slots that are inserted or moved meanwhile may be met once, twice or not.
-    pub fn each_slot(&self, mut visit: impl FnMut(u32, Place)) {
-        let leaves = {
-            let directory = self.directory.read();
-            let mut leaves = Vec::new();
-            directory.each_leaf(|leaf| leaves.push(leaf.clone()));
-            leaves
-        };
-        for leaf in leaves {
-            leaf.read().slots().for_each(|(tag, place)| visit(tag, place));
-        }
-    }
-
     fn note_memory(&self, before: usize, after: usize) {
         self.leaf_bytes.fetch_add((after as u64).wrapping_sub(before as u64), Relaxed);
     }
@@ -362,9 +343,8 @@ impl Directory {
 }
 
 fn candidate(files: &Files, place: Place) -> Option<Candidate> {
-    let FileUse { file, len, .. } = *files.get(place.file())?;
-    let mean_len = files.get(place.file())?.mean_len();
-    Some(Candidate { place, file, file_len: len, at: place.at(), mean_len })
+    let file = files.get(place.file())?;
+    Some(Candidate { place, file: file.file, file_len: file.len, at: place.at(), mean_len: file.mean_len() })
 }
 
 #[cfg(test)]

@@ -179,10 +179,6 @@ impl Leaf {
         self.tags.shrink_to_fit();
         self.places.shrink_to_fit();
     }
-
-    pub(crate) fn slots(&self) -> impl Iterator<Item = (u32, Place)> {
-        self.tags.iter().copied().zip(self.places.iter().copied())
-    }
 }
 
 /// Bytes of a leaf beside its slots: the vectors, the lock, the counters of the `Arc`, and the pointer to it.

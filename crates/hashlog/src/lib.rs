@@ -17,7 +17,7 @@ mod resolve;
 
 pub use files::FileUse;
 pub use hints::{
-    Hint, HintFile, HintReader, HintShare, HintWriter, MAX_FILES_OF_HINTS, hint_file_name,
+    Hint, HintFile, HintOwner, HintReader, HintShare, HintWriter, MAX_FILES_OF_HINTS, hint_file_name,
     parse_hint_file_name,
 };
 pub use index::{Candidate, HashIndex};

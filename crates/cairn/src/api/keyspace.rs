@@ -7,7 +7,7 @@ use crate::read::{
 };
 use crate::state::{Batch, DbInner, KeyspaceInner, Reader};
 use crate::types::{Bounds, Durability, GuardInfo, KeyspaceOptions, KeyspaceStats, TableInfo};
-use base::{EntryKind, Result, Slice, Time};
+use base::{EntryKind, Result, Seq, Slice, Time};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -297,7 +297,7 @@ impl Keyspace {
         let seq = self.database().visible.newest();
         let found = match &self.inner.hash_log {
             None => self.inner.get_in(&read_state, key.as_ref(), seq),
-            Some(log) => self.inner.get_newest_by_hash(log, &read_state, key.as_ref(), seq),
+            Some(log) => self.inner.get_by_hash(log, &read_state, key.as_ref(), (seq, Seq::MAX)),
         };
         found.map_err(|e| self.read_error(e))
     }
@@ -314,7 +314,7 @@ impl Keyspace {
             None => self.inner.contains_in(&read_state, key.as_ref(), seq),
             Some(log) => self
                 .inner
-                .get_newest_by_hash(log, &read_state, key.as_ref(), seq)
+                .get_by_hash(log, &read_state, key.as_ref(), (seq, Seq::MAX))
                 .map(|value| value.is_some()),
         };
         found.map_err(|e| self.read_error(e))

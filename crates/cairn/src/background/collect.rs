@@ -7,15 +7,15 @@
 //! which it holds. A file is not collected while a table that no version has any more refers to it, because a reader may still use references
 //! that are in no other table.
 
-use super::collect_hashed::{Copied as CopiedEntry, CopiedPart, HashedPart, log_of, no_entry};
+use super::collect_hashed::{CopiedPart, HashedPart, log_of, no_entry};
 use crate::parts::Pace;
 use crate::state::{DbInner, KeyspaceInner, PanicGuard};
 use crate::sync::Ordering;
-use crate::wal::{BatchHead, MAPS_RECORD, Placed, read_batches};
-use base::checksum::checksum_of;
+use crate::wal::{Placed, append_entry, end_value_file, read_batches};
 use base::planted::{Bug, planted};
 use base::{EntryKind, Error, ErrorKind, Result, SegmentShare};
-use record::{SegmentKind, SegmentWriter, chunk_place, payload_offset};
+use hashlog::Hint;
+use record::{SegmentKind, SegmentWriter};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -291,32 +291,26 @@ impl DbInner {
                     read = 0;
                     pace.take(0, || self.collection_rests(), || self.status.ends());
                 }
+                let (entry, numbers) = (&placed.entry, (placed.seq, placed.time));
                 if let Some(value) = wanted.next_if(|live| live.offset == placed.offset) {
-                    let entry = &placed.entry;
-                    record.clear();
-                    BatchHead { ranges: false, first_seq: placed.seq, count: 1, time: placed.time }
-                        .put(&mut record);
-                    entry.put(&mut record);
-                    let at = payload_offset(writer.len(), (record.len() - entry.value.len()) as u64);
                     value_bytes += entry.value.len() as u64;
-                    maps.push(value.segment, value.first_offset, at);
-                    written = writer.append(&[&record]).and_then(|()| self.flush_portion(&mut writer, &pace));
+                    written = append_entry(&mut writer, &mut record, numbers, entry).and_then(|appended| {
+                        maps.push(value.segment, value.first_offset, appended.value_at);
+                        self.flush_portion(&mut writer, &pace)
+                    });
                 }
-                let (entry, at) = (&placed.entry, placed.at);
-                for part in &mut hashed {
-                    let Some(live) = part.take(at, entry.keyspace) else { continue };
-                    record.clear();
-                    BatchHead { ranges: false, first_seq: placed.seq, count: 1, time: None }.put(&mut record);
-                    let at = chunk_place(writer.len(), record.len() as u64);
-                    entry.put(&mut record);
+                let live =
+                    hashed.iter_mut().find_map(|part| Some((part.take(placed.at, entry.keyspace)?, part)));
+                if let Some((live, part)) = live {
                     let bytes = (entry.key.len() + entry.value.len()) as u64;
                     value_bytes += bytes;
-                    let (file, is_delete) = (SegmentFile::Values(number), (entry.kind == EntryKind::Delete));
-                    let copied = CopiedEntry { key: entry.key, seq: placed.seq, is_delete, bytes, file, at };
-                    written = written.clone().and_then(|()| part.push(live, &copied));
-                    let append =
-                        |()| writer.append(&[&record]).and_then(|()| self.flush_portion(&mut writer, &pace));
-                    written = written.clone().and_then(append);
+                    written = append_entry(&mut writer, &mut record, numbers, entry).and_then(|appended| {
+                        let (file, is_delete) =
+                            (SegmentFile::Values(number), entry.kind == EntryKind::Delete);
+                        let hint = Hint { file, at: appended.at, seq: placed.seq, is_delete, key: entry.key };
+                        part.push(live, &hint, bytes)?;
+                        self.flush_portion(&mut writer, &pace)
+                    });
                 }
                 written.is_ok()
                     && (wanted.peek().is_some() || hashed.iter_mut().any(|part| part.missed().is_some()))
@@ -348,23 +342,11 @@ impl DbInner {
         if hashed.iter().any(CopiedPart::has_entries) {
             maps.add_own(own_segment(number));
         }
-        let segments = maps.segments();
-        if segments.is_empty() {
+        if maps.segments().is_empty() {
             return Ok(Some(Copied { file: None, hashed }));
         }
-        let mut encoded = Vec::new();
-        maps.encode(&mut encoded);
-        let maps_at = payload_offset(writer.len(), 1);
-        writer.append(&[&[MAPS_RECORD], &encoded])?;
-        writer.flush()?;
-        if !planted(Bug::SkipValueSync) {
-            writer.sync().map_err(|e| e.sync_failed())?;
-        }
+        let file = end_value_file(&mut writer, &maps, value_bytes)?;
         self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
-        let len = writer.len();
-        let (maps_len, maps_checksum) = (encoded.len() as u32, checksum_of(&encoded));
-        let value_bytes = value_bytes.max(1);
-        let file = ValueFile { number, len, value_bytes, maps_at, maps_len, maps_checksum, segments };
         let mut description = Vec::new();
         file.encode(&mut description);
         // Never an edit that no opening could read.

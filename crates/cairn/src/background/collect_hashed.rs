@@ -2,7 +2,7 @@
 //! become.
 
 use crate::state::{DbInner, FlushedSlot, HashLog, KeyspaceInner};
-use base::{Error, Result, SegmentShare, Seq};
+use base::{Error, Result, Seq};
 use hashlog::{Hint, HintFile, HintReader, HintWriter, LiveEntry, Resolved, resolve};
 use record::ChunkPlace;
 use std::iter::Peekable;
@@ -34,17 +34,6 @@ pub(super) struct CopiedPart {
     hints: Option<HintFile>,
 }
 
-/// An entry that is copied.
-pub(super) struct Copied<'a> {
-    pub key: &'a [u8],
-    pub seq: Seq,
-    pub is_delete: bool,
-    pub bytes: u64,
-    /// The new file, and where the entry is there.
-    pub file: SegmentFile,
-    pub at: ChunkPlace,
-}
-
 impl DbInner {
     /// Finds out which entries of the files keyspaces without order still need. The numbers of the hint files that are begun are in `hint_files`.
     /// `step` is called with the bytes of each key that was read.
@@ -65,7 +54,7 @@ impl DbInner {
             let resolved = resolve(&log.index, &known, &reader, files, &readers, step)?;
             let number = self.new_number();
             hint_files.push(number);
-            let hints = HintWriter::create(&self.env, &self.dir, number, keyspace.id)?;
+            let hints = HintWriter::create(&self.env, &self.dir, number, &keyspace.hint_owner())?;
             let left = Vec::new().into_iter().peekable();
             let newest_reader = readers.last().copied();
             parts.push(HashedPart {
@@ -113,8 +102,7 @@ impl DbInner {
             let CopiedPart { keyspace, resolved, newest_reader, moved, hints, .. } = part;
             if keyspace.is_dropped() {
                 removed.extend(hints.map(|hints| hints.number));
-                let own = SegmentShare { segment: own_segment(number), count: 0, bytes: 0 };
-                self.tables.segments.set_share(u64::MAX - keyspace.id, own);
+                log_of(&keyspace).give_up(&self.tables.segments, own_segment(number));
                 continue;
             }
             let log = log_of(&keyspace);
@@ -151,9 +139,10 @@ impl HashedPart {
         self.left.peek().map(|live| live.at.chunk)
     }
 
-    pub(super) fn push(&mut self, live: LiveEntry, entry: &Copied<'_>) -> Result<()> {
-        let Copied { key, seq, is_delete, bytes, file, at } = *entry;
-        self.hints.push(&Hint { file, at, seq, is_delete, key }, bytes)?;
+    /// An entry is copied: `hint` says where it is now, and it has `bytes` of key and value.
+    pub(super) fn push(&mut self, live: LiveEntry, hint: &Hint<'_>, bytes: u64) -> Result<()> {
+        self.hints.push(hint, bytes)?;
+        let Hint { file, at, seq, .. } = *hint;
         self.moved.push((live, FlushedSlot { tag: live.tag, file, at, seq, bytes }));
         Ok(())
     }

@@ -76,7 +76,7 @@ impl DbInner {
                 None => {
                     numbers.push(self.new_number());
                     let number = *numbers.last().expect("one was pushed");
-                    writer.insert(HintWriter::create(&self.env, &self.dir, number, keyspace.id)?)
+                    writer.insert(HintWriter::create(&self.env, &self.dir, number, &keyspace.hint_owner())?)
                 }
             };
             writer.push(&Hint { file, at, seq, is_delete: entry.is_delete, key }, entry.bytes)?;

@@ -5,15 +5,14 @@ use super::recovery::Recovery;
 use super::replayed::Replayed;
 use crate::state::{FlushedSlot, HashLog};
 use crate::sync::Ordering;
-use crate::wal::{BatchHead, Entry, MAPS_RECORD};
-use base::checksum::checksum_of;
+use crate::wal::{Entry, append_entry, end_value_file};
 use base::{Cursor as _, EntryKind, Result, Seq};
-use hashlog::{Hint, HintWriter};
+use hashlog::{Hint, HintOwner, HintWriter};
 use memtable::Memtable;
-use record::{SegmentKind, SegmentWriter, chunk_place, payload_offset};
+use record::{SegmentKind, SegmentWriter};
 use std::sync::Arc;
 use tree::VersionEdit;
-use values::{Maps, SegmentFile, ValueFile, own_segment, value_file_name};
+use values::{Maps, SegmentFile, own_segment, value_file_name};
 
 /// The file is written in portions of this many bytes.
 const PORTION: usize = 256 << 10;
@@ -32,7 +31,12 @@ impl Recovery {
         let file = SegmentFile::Values(number);
         let path = self.dir.join(value_file_name(number));
         let mut writer = SegmentWriter::create(&self.env, &path, SegmentKind::Values, number, &[])?;
-        let mut hints = HintWriter::create(&self.env, &self.dir, hint_number, id)?;
+        let mut hints = HintWriter::create(
+            &self.env,
+            &self.dir,
+            hint_number,
+            &HintOwner { keyspace: id, name: keyspace.name.clone() },
+        )?;
         let (mut slots, mut record, mut value_bytes) = (Vec::new(), Vec::new(), 0);
         let mut entries = memtable.cursor();
         entries.seek_to_first()?;
@@ -42,11 +46,8 @@ impl Recovery {
             if last.as_deref() != Some(key) {
                 let seq: Seq = trailer.seq();
                 let kind = if trailer.is_delete() { EntryKind::Delete } else { EntryKind::Put };
-                record.clear();
-                BatchHead { ranges: false, first_seq: seq, count: 1, time: None }.put(&mut record);
-                let at = chunk_place(writer.len(), record.len() as u64);
-                Entry { kind, keyspace: id, time: None, key, value }.put(&mut record);
-                writer.append(&[&record])?;
+                let entry = Entry { kind, keyspace: id, time: None, key, value };
+                let at = append_entry(&mut writer, &mut record, (seq, None), &entry)?.at;
                 if writer.buffered() >= PORTION {
                     writer.flush()?;
                 }
@@ -60,26 +61,9 @@ impl Recovery {
         }
         let mut maps = Maps::default();
         maps.add_own(own_segment(number));
-        let mut encoded = Vec::new();
-        maps.encode(&mut encoded);
-        let maps_at = payload_offset(writer.len(), 1);
-        writer.append(&[&[MAPS_RECORD], &encoded])?;
-        writer.flush()?;
-        writer.sync().map_err(|e| e.sync_failed())?;
+        let described = end_value_file(&mut writer, &maps, value_bytes)?;
         let hints = hints.finish()?;
-        let len = writer.len();
-        let (maps_len, maps_checksum) = (encoded.len() as u32, checksum_of(&encoded));
-        let segments = vec![own_segment(number)];
-        let described = ValueFile {
-            number,
-            len,
-            value_bytes: value_bytes.max(1),
-            maps_at,
-            maps_len,
-            maps_checksum,
-            segments,
-        };
-        log.index.add_file(file, len)?;
+        log.index.add_file(file, described.len)?;
         log.add(hints.as_slice(), &slots)?;
         self.space.segments.add_value_file(described);
         self.space.share(log, None);

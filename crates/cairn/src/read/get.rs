@@ -15,7 +15,7 @@ use std::task::Poll;
 use tree::{LookupKey, PendingLookup};
 
 /// Maximum number of keys in flight. A disk gains little from more.
-const AT_ONCE: usize = 128;
+pub(super) const AT_ONCE: usize = 128;
 
 /// Maximum bytes of blocks in flight: when memory is short, more would evict each other before they are read.
 const BYTES_AT_ONCE: u64 = 4 << 20;
@@ -57,7 +57,7 @@ impl KeyspaceInner {
     /// The value of `key` as of `seq`, in `read_state`.
     pub(crate) fn get_in(&self, read_state: &ReadState, key: &[u8], seq: Seq) -> Result<Option<Slice>> {
         if let Some(log) = &self.hash_log {
-            return self.get_by_hash(log, read_state, key, seq);
+            return self.get_by_hash(log, read_state, key, (seq, seq));
         }
         let deleted = read_state.deleted_before(key, seq);
         if let Some(value) = read_state.get_recent(key, seq, deleted, self.tail_len) {
@@ -91,7 +91,7 @@ impl KeyspaceInner {
     /// Whether `key` has a value as of `seq`, in `read_state`.
     pub(crate) fn contains_in(&self, read_state: &ReadState, key: &[u8], seq: Seq) -> Result<bool> {
         if let Some(log) = &self.hash_log {
-            return Ok(self.get_by_hash(log, read_state, key, seq)?.is_some());
+            return Ok(self.get_by_hash(log, read_state, key, (seq, seq))?.is_some());
         }
         let deleted = read_state.deleted_before(key, seq);
         if let Some(value) = read_state.get_recent(key, seq, deleted, self.tail_len) {

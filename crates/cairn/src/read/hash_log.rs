@@ -1,7 +1,8 @@
 //! Point reads of a keyspace without order: candidates from the index, whose entries are read from their files until one has the key.
 
+use super::get::AT_ONCE;
 use crate::state::{HashLog, KeyspaceInner, ReadState};
-use crate::wal::{Entries, decode_batch};
+use crate::wal::{Entries, Entry, decode_batch};
 use base::{EntryKind, Error, ErrorKind, Result, Seq, Slice};
 use hashlog::{Candidate, Place};
 use record::{CHUNK_HEADER_LEN, Part};
@@ -91,7 +92,7 @@ impl KeyspaceInner {
         key: &[u8],
         seq: Seq,
     ) -> Result<Read> {
-        let entry = entry_at(&part.payload, candidate.at.within.into()).expect("the part is whole");
+        let (entry, end) = entry_at(&part.payload, candidate.at.within.into()).expect("the part is whole");
         if entry.keyspace != self.id {
             return Err(self.misplaced(candidate, "an index refers to an entry of another keyspace here"));
         }
@@ -99,8 +100,7 @@ impl KeyspaceInner {
         if entry.key != key {
             return Ok(Read::Other);
         }
-        let (is_delete, value_len) = ((entry.kind == EntryKind::Delete), entry.value.len());
-        let value_at = part.payload.len() - entry_end(&part.payload, candidate.at.within.into()) - value_len;
+        let (is_delete, value) = (entry.kind == EntryKind::Delete, end - entry.value.len()..end);
         // All that is flushed is visible to readers without a snapshot.
         if seq < log.newest() && self.seq_of(candidate, &part)? > seq {
             return Ok(Read::Other);
@@ -108,9 +108,8 @@ impl KeyspaceInner {
         if is_delete {
             return Ok(Read::Deleted);
         }
-        let value = value_at..value_at + value_len;
         // The value of a small entry does not keep all of a batch in memory.
-        if value_len < part.payload.len() / 2 {
+        if value.len() < part.payload.len() / 2 {
             return Ok(Read::Value(Slice::copy_from(&part.payload[value])));
         }
         let payload = Slice::from(part.payload);
@@ -148,32 +147,19 @@ impl KeyspaceInner {
         Error::corruption(&path, candidate.at.chunk, what)
     }
 
-    /// The value of `key` as of `seq`, in `read_state`, for a reader that holds this number.
-    pub(super) fn get_by_hash(
+    /// The value of `key` as of `seq`, in `read_state`. `flushed` is the number for flushed entries: `seq` again for a reader that holds it. A
+    /// reader that holds none takes the newest one, whatever its number (`Seq::MAX`), because a collection may have removed those before it:
+    /// then this is the value that the key has, or had at some time after the reader read `seq`.
+    pub(crate) fn get_by_hash(
         &self,
         log: &HashLog,
         read_state: &ReadState,
         key: &[u8],
-        seq: Seq,
+        (seq, flushed): (Seq, Seq),
     ) -> Result<Option<Slice>> {
         match read_state.get_recent(key, seq, 0, 0) {
             Some(value) => Ok(value),
-            None => self.find_now(log, key, seq),
-        }
-    }
-
-    /// The value that `key` has, or had at some time after the reader read `seq`, the newest visible number, and loaded `read_state`. A reader
-    /// that holds no number takes the newest flushed entry, whatever its number: a collection may have removed those before it.
-    pub(crate) fn get_newest_by_hash(
-        &self,
-        log: &HashLog,
-        read_state: &ReadState,
-        key: &[u8],
-        seq: Seq,
-    ) -> Result<Option<Slice>> {
-        match read_state.get_recent(key, seq, 0, 0) {
-            Some(value) => Ok(value),
-            None => self.find_now(log, key, Seq::MAX),
+            None => self.find_now(log, key, flushed),
         }
     }
 
@@ -184,7 +170,7 @@ impl KeyspaceInner {
         }
     }
 
-    /// The values of `keys` as of `seq`: the disk is asked for all entries that are not in memory before one is waited for.
+    /// The values of `keys` as of `seq`. The disk is asked for all entries of a hundred keys that are not in memory before one is waited for.
     pub(super) fn multi_get_by_hash<K: AsRef<[u8]>>(
         &self,
         log: &HashLog,
@@ -196,25 +182,25 @@ impl KeyspaceInner {
             Some(value) => Ok(Poll::Ready(value)),
             None => self.find_by_hash(log, key.as_ref(), seq, true),
         };
-        let begun = keys.iter().map(begin).collect::<Result<Vec<_>>>()?;
-        let end = |(key, begun): (&K, Poll<Option<Slice>>)| match begun {
-            Poll::Ready(value) => Ok(value),
-            Poll::Pending => self.find_now(log, key.as_ref(), seq),
-        };
-        keys.iter().zip(begun).map(end).collect()
+        let mut values = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(AT_ONCE) {
+            let begun = keys.iter().map(begin).collect::<Result<Vec<_>>>()?;
+            for (key, begun) in keys.iter().zip(begun) {
+                values.push(match begun {
+                    Poll::Ready(value) => value,
+                    Poll::Pending => self.find_now(log, key.as_ref(), seq)?,
+                });
+            }
+        }
+        Ok(values)
     }
 }
 
-/// The entry that begins at `within` in a payload, if all of it is there.
-fn entry_at(payload: &[u8], within: usize) -> Option<crate::wal::Entry<'_>> {
-    Entries::new(payload.get(within..)?).next()
-}
-
-/// How many bytes are behind the entry at `within`.
-fn entry_end(payload: &[u8], within: usize) -> usize {
-    let mut entries = Entries::new(&payload[within..]);
-    entries.next();
-    entries.left()
+/// The entry that begins at `within` in a payload, and where it ends, if all of it is there.
+fn entry_at(payload: &[u8], within: usize) -> Option<(Entry<'_>, usize)> {
+    let mut entries = Entries::new(payload.get(within..)?);
+    let entry = entries.next()?;
+    Some((entry, payload.len() - entries.left()))
 }
 
 /// The sequence number of the entry at `within`, in the payload of a record from its beginning on.

@@ -3,10 +3,10 @@
 use super::report::{Loss, SalvageReport, SalvagedFile};
 use crate::open::Files;
 use crate::state::Tables;
-use crate::types::{KeyspaceOptions, Options, Problem, Retention};
+use crate::types::{KeyspaceOptions, Options, Preset, Problem, Retention};
 use base::{Error, ErrorKind, RangeSet, Result, Seq};
 use env::Env;
-use hashlog::HintFile;
+use hashlog::{HintFile, HintOwner};
 use memtable::Memtable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -114,6 +114,9 @@ impl<'a> Salvage<'a> {
         };
         let candidates = self.candidates();
         self.survey(created, candidates)?;
+        if self.state.is_none() {
+            self.find_hint_owners()?;
+        }
         if let Some(state) = &self.state {
             let hints = |(id, k): (&u64, &tree::KeyspaceState)| (*id, k.hints.values().cloned().collect());
             self.hints = Some(state.keyspaces.iter().map(hints).collect());
@@ -128,6 +131,21 @@ impl<'a> Salvage<'a> {
             if let Some(keyspace) = self.keyspaces.get_mut(id) {
                 keyspace.ranges = ranges.clone();
             }
+        }
+        Ok(())
+    }
+
+    /// Without an intact manifest: hint files name their keyspaces, which have no order.
+    fn find_hint_owners(&mut self) -> Result<()> {
+        for number in &self.files.hints {
+            let Some(HintOwner { keyspace: id, name }) = HintOwner::read(self.env, self.dir, *number)? else {
+                continue;
+            };
+            if self.keyspaces.contains_key(&id) || self.remains.dropped.contains(&id) {
+                continue;
+            }
+            let name = self.free_name(name);
+            self.add(id, Known { name, options: KeyspaceOptions::preset(Preset::HashLog), history_of: None });
         }
         Ok(())
     }

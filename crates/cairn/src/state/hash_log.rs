@@ -262,9 +262,7 @@ impl HashLog {
         let mut files = self.files.lock();
         let now: BTreeSet<u64> =
             uses.iter().filter(|file| file.slots > 0).map(|file| segment_of(file.file)).collect();
-        for &segment in files.shared.difference(&now) {
-            segments.set_share(holder, SegmentShare { segment, count: 0, bytes: 0 });
-        }
+        files.shared.difference(&now).for_each(|&segment| self.give_up(segments, segment));
         for file in uses.iter().filter(|file| file.slots > 0) {
             // Without what a collection had to copy, the next one would do so again and again.
             let kept = files.kept.get(&file.file).map_or(0, |kept| {
@@ -280,13 +278,15 @@ impl HashLog {
         files.kept.retain(|file, _| self.index.has_file(*file));
     }
 
+    /// Nothing of a segment is needed for the keyspace.
+    pub(crate) fn give_up(&self, segments: &Segments, segment: u64) {
+        segments.set_share(self.holder(), SegmentShare { segment, count: 0, bytes: 0 });
+    }
+
     /// The keyspace is dropped: nothing of it is needed. Returns the numbers of its hint files.
     pub(crate) fn abandon(&self, segments: &Segments) -> Vec<u64> {
-        let holder = self.holder();
         let mut files = self.files.lock();
-        for segment in std::mem::take(&mut files.shared) {
-            segments.set_share(holder, SegmentShare { segment, count: 0, bytes: 0 });
-        }
+        std::mem::take(&mut files.shared).into_iter().for_each(|segment| self.give_up(segments, segment));
         std::mem::take(&mut files.hints).into_keys().collect()
     }
 }

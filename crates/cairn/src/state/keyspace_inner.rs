@@ -8,7 +8,7 @@ use crate::types::{KeyspaceOptions, Limits};
 use crate::wal::Entry;
 use base::limits::MAX_KEYSPACE_NAME_LEN;
 use base::{EntryKind, Error, ErrorKind, Result, Slice, Time, Trailer};
-use hashlog::HintFile;
+use hashlog::{HintFile, HintOwner};
 use memtable::LogPlace;
 use std::sync::Arc;
 use tree::{Kept, ReadCharges, TimesOf};
@@ -113,6 +113,11 @@ impl KeyspaceInner {
     #[inline]
     pub(crate) fn notes_place(&self, kind: EntryKind, key_len: usize, value_len: usize) -> bool {
         self.hash_log.is_some() || kind == EntryKind::Put && self.options.is_large(key_len, value_len)
+    }
+
+    /// What its hint files say of it.
+    pub(crate) fn hint_owner(&self) -> HintOwner {
+        HintOwner { keyspace: self.id, name: self.name.clone() }
     }
 
     /// Its hint files, with its number.

@@ -10,6 +10,7 @@ mod log_file;
 mod read_batches;
 mod recycled_log;
 mod replay;
+mod value_records;
 
 pub(crate) use batch_record::{BatchHead, BatchRecord, Entries, Entry, MAX_ENTRY_OVERHEAD, decode_batch};
 pub(crate) use closed_logs::{ClosedLogs, KeptLog, LogSync, MAX_OPEN_LOGS};
@@ -18,3 +19,4 @@ pub(crate) use log_file::{LogHeader, log_file_name, parse_log_file_name};
 pub(crate) use read_batches::{MAPS_RECORD, Placed, read_batches};
 pub(crate) use recycled_log::{RecycledLogs, is_recycled_file_name};
 pub(crate) use replay::{LogEnd, LogRecord, check_dropped, is_never_established, replay};
+pub(crate) use value_records::{append_entry, end_value_file};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::hints::HintWriter;
+use crate::hints::{HintOwner, HintWriter};
 use crate::leaf::NewSlot;
 use env::{Env, Rng, SimEnv};
 use std::collections::BTreeMap;
@@ -40,7 +40,13 @@ impl Keyspace {
     fn hint(&mut self, entries: &[Written]) -> Vec<NewSlot> {
         let number = self.next_file;
         self.next_file += 1;
-        let mut writer = HintWriter::create(&self.env, "/".as_ref(), number, 1).unwrap();
+        let mut writer = HintWriter::create(
+            &self.env,
+            "/".as_ref(),
+            number,
+            &HintOwner { keyspace: 1, name: "k".to_owned() },
+        )
+        .unwrap();
         let position = self.index.add_file(entries[0].file, 1 << 20).unwrap();
         let mut slots = Vec::new();
         for Written { key, seq, is_delete, file, at } in entries {
@@ -180,7 +186,7 @@ fn collections_keep_what_a_reader_can_see_and_nothing_else() {
             }
         }
         assert!(dropped > 300, "seed {seed}: {dropped}");
-        // All files together, when nobody reads: one entry is left of each key that has a value.
+        // Collections of all files, without a reader, leave one entry of each key that has a value.
         readers.clear();
         for _ in 0..3 {
             let files: Vec<SegmentFile> = keyspace.index.files().iter().map(|file| file.file).collect();
