@@ -91,9 +91,11 @@ fn open_with(
 }
 
 fn open_cairn(dir: &Path, requested: &RequestedSettings, keyspace: KeyspaceOptions) -> Result<Cairn> {
-    // Half of the budget is for the cache, the other half for memtables; two of them are in use at a time.
+    // Half of the budget is for the cache, the other half for memtables; two of them are in use at a time. The index of a keyspace without order takes
+    // the place of the cache, and does not fit into that of the largest groups.
+    let halves = if keyspace.engine == cairn::Engine::HashLog { 4 } else { 2 };
     let options = Options::default()
-        .memory_budget(2 * requested.cache_bytes.max(2 * requested.memtable_bytes))
+        .memory_budget(halves * requested.cache_bytes.max(2 * requested.memtable_bytes))
         .background_threads(requested.background_threads);
     Ok(Cairn::open(dir, options, keyspace)?)
 }
