@@ -411,3 +411,54 @@ fn threads_read_beside_flushes_and_collections() {
     let report = db.scrub(0).unwrap();
     assert!(report.problems.is_empty() && report.entries > 0, "{report:?}");
 }
+
+/// A keyspace is dropped while collections copy entries of it and of another one, and the database is closed under gets and iterators: the other
+/// one keeps its entries, and late calls fail with `Closed`.
+#[test]
+fn drops_and_closes_beside_collections() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || Options::default().background_threads(2).memory_budget(2 << 20).log_cap(4 << 20);
+    let key = |i: u64| format!("key{i}").into_bytes();
+    let value = |n: u64| n.to_le_bytes().repeat(20);
+    let mut expected = Map::new();
+    for round in 0..12 {
+        let db = Database::open_with(dir.path(), options()).unwrap();
+        let kept = db.keyspace("kept", hash_log()).unwrap();
+        let dropped = db.keyspace("dropped", hash_log()).unwrap();
+        let found = Reads::Now(&kept).entries();
+        assert!(found == expected, "round {round}: {} of {} entries", found.len(), expected.len());
+        std::thread::scope(|scope| {
+            let reads = || {
+                let closed = |error: cairn::Error| assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+                loop {
+                    for keyspace in [&kept, &dropped] {
+                        if let Err(e) = keyspace.get(key(round)) {
+                            closed(e);
+                        }
+                        if let Some(e) = keyspace.entries().find_map(Result::err) {
+                            closed(e);
+                        }
+                    }
+                    if kept.get(key(round)).is_err() {
+                        return;
+                    }
+                }
+            };
+            let readers = [scope.spawn(reads), scope.spawn(reads)];
+            for n in 0..6_000u64 {
+                let i = n * 7 % 200;
+                kept.put(key(i), value(round * 10_000 + n)).unwrap();
+                expected.insert(key(i), value(round * 10_000 + n));
+                let late = dropped.put(key(i), value(n));
+                assert!(n < 4_000 || late.is_err());
+                if n == 3_999 {
+                    db.drop_keyspace("dropped").unwrap();
+                }
+            }
+            db.close().unwrap();
+            readers.into_iter().for_each(|reader| reader.join().unwrap());
+        });
+        let report = cairn::check(dir.path(), &mut |_| ()).unwrap();
+        assert!(report.problems.is_empty(), "round {round}: {:?}", report.problems);
+    }
+}
