@@ -142,6 +142,12 @@ bugs! {
     SkipValueSync,
     /// an opening forgets where collections have moved values
     ForgetMovedValues,
+    /// a point read takes the newest entry with the hash of a key for one of that key
+    TrustHash,
+    /// a collection drops a delete although an older entry of its key is left
+    DropDeleteEarly,
+    /// the manifest names a hint file before the log is synced in which its entries are
+    HintBeforeLog,
     /// a compaction that moves values into tables gives an entry without a reference the value of the entry before it
     KeepLastValue,
     /// a compaction of a keyspace with history loses an evicted version now and then

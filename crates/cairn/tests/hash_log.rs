@@ -224,9 +224,10 @@ fn collections_bound_the_space_of_overwrites() {
     assert!(Reads::Now(&hashed).entries() == newest);
 }
 
-/// An iterator keeps entries where they are, and nothing waits for it; a dropped keyspace ends it.
+/// Collections move entries under an iterator, which shows what there was; their files stay until it ends. Over a keyspace that was dropped it goes
+/// on.
 #[test]
-fn iterators_hold_collections_back_and_end_with_their_keyspace() {
+fn iterators_keep_the_files_that_they_read() {
     let env = SimEnv::new(1);
     let Store { env, db, hashed, .. } = open(&env);
     let put_all = |round: u64| {
@@ -250,8 +251,10 @@ fn iterators_hold_collections_back_and_end_with_their_keyspace() {
         let (key, value) = entry.unwrap();
         assert!(found.insert(key.to_vec(), value.to_vec()).is_none());
     });
-    // Of two keys that are the same the later one counts.
-    assert!(found.keys().eq(expected.keys()));
+    assert!(found == expected);
+    assert!(db.stats().values.collections.jobs > 0, "collections ran beside the iterator");
+    let index = hashed.stats().hash_log.unwrap();
+    assert!(index.entries < 5 * 400, "{index:?}");
     let bytes = |env: &Arc<SimEnv>| -> u64 {
         let names = env.list("/db".as_ref()).unwrap();
         names.iter().map(|name| env.len(format!("/db/{name}").as_ref()).unwrap_or(0)).sum()
@@ -266,9 +269,7 @@ fn iterators_hold_collections_back_and_end_with_their_keyspace() {
     entries.next().unwrap().unwrap();
     let snapshot = db.snapshot();
     db.drop_keyspace("hashed").unwrap();
-    let end = entries.find_map(Result::err).expect("its files are gone");
-    assert_eq!(end.kind(), ErrorKind::Closed, "{end}");
-    assert!(entries.next().is_none());
+    assert_eq!(entries.map(Result::unwrap).count(), expected.len() - 1);
     assert_eq!(snapshot.get(&hashed, key(3)).unwrap_err().kind(), ErrorKind::Closed);
 }
 
@@ -338,6 +339,54 @@ fn an_index_that_does_not_fit_refuses_puts() {
     );
 }
 
+/// Where the keys fit and their overwritten entries would not, puts wait for collections instead of being refused: with background threads and
+/// without.
+#[test]
+fn puts_wait_for_collections_when_overwritten_entries_fill_the_index() {
+    for threads in [0, 2] {
+        let dir = tempfile::tempdir().unwrap();
+        // There is room for about 34,000 entries, and space alone would allow ten of each key.
+        let options = Options::default()
+            .background_threads(threads)
+            .memory_budget(1 << 20)
+            .log_cap(4 << 20)
+            .value_garbage_percent(90);
+        let db = Database::open_with(dir.path(), options).unwrap();
+        let hashed = db.keyspace("hashed", hash_log()).unwrap();
+        for n in 0..150_000u64 {
+            hashed.put((n * 7 % 12_000).to_be_bytes(), n.to_be_bytes()).unwrap();
+        }
+        for n in 138_000..150_000u64 {
+            let found = hashed.get((n * 7 % 12_000).to_be_bytes()).unwrap().unwrap();
+            assert_eq!(found, n.to_be_bytes(), "{threads} threads");
+        }
+        db.wait_idle().unwrap();
+        assert!(db.stats().values.collections.jobs > 0);
+        // New keys are refused at last: nothing of them can be collected.
+        let refused = (0..1_000_000u64).find_map(|n| hashed.put(n.to_le_bytes(), "new").err());
+        assert_eq!(refused.unwrap().kind(), ErrorKind::NoMemory);
+        db.close().unwrap();
+    }
+}
+
+/// Sets a flag when it is dropped, also by a panic.
+struct SetAtEnd<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Closes a database when it is dropped, also by a panic.
+struct CloseAtEnd(Option<Database>);
+
+impl Drop for CloseAtEnd {
+    fn drop(&mut self) {
+        let _ = self.0.take().map(Database::close);
+    }
+}
+
 /// Writers, readers, iterators and snapshots beside flushes and collections: no value goes back, and none is missing.
 #[test]
 fn threads_read_beside_flushes_and_collections() {
@@ -392,6 +441,7 @@ fn threads_read_beside_flushes_and_collections() {
                 })
             })
             .collect();
+        let end = SetAtEnd(&done);
         let mut rng = Rng::new(9);
         for n in 1..60_000u64 {
             let i = rng.below(KEYS / 2) * 2;
@@ -400,7 +450,7 @@ fn threads_read_beside_flushes_and_collections() {
             batch.put(&hashed, key(i + 1), value(n));
             db.write(batch, Durability::Os).unwrap();
         }
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        drop(end);
         readers.into_iter().for_each(|reader| assert!(reader.join().unwrap() > 0));
     });
     db.wait_idle().unwrap();
@@ -445,6 +495,7 @@ fn drops_and_closes_beside_collections() {
                 }
             };
             let readers = [scope.spawn(reads), scope.spawn(reads)];
+            let mut db = CloseAtEnd(Some(db));
             for n in 0..6_000u64 {
                 let i = n * 7 % 200;
                 kept.put(key(i), value(round * 10_000 + n)).unwrap();
@@ -452,10 +503,10 @@ fn drops_and_closes_beside_collections() {
                 let late = dropped.put(key(i), value(n));
                 assert!(n < 4_000 || late.is_err());
                 if n == 3_999 {
-                    db.drop_keyspace("dropped").unwrap();
+                    db.0.as_ref().unwrap().drop_keyspace("dropped").unwrap();
                 }
             }
-            db.close().unwrap();
+            db.0.take().unwrap().close().unwrap();
             readers.into_iter().for_each(|reader| reader.join().unwrap());
         });
         let report = cairn::check(dir.path(), &mut |_| ()).unwrap();

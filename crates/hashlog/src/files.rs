@@ -20,6 +20,8 @@ pub struct FileUse {
     pub bytes: u64,
     /// Their number.
     pub count: u64,
+    /// The offset of the chunk in which the last of them begins: what is behind it is needed for nothing.
+    pub last_chunk: u64,
 }
 
 impl FileUse {
@@ -61,7 +63,8 @@ impl Files {
                 return Err(Error::new(ErrorKind::Io, what));
             }
         };
-        self.slots[position as usize] = Some(FileUse { file, len, slots: 0, live: 0, bytes: 0, count: 0 });
+        self.slots[position as usize] =
+            Some(FileUse { file, len, slots: 0, live: 0, bytes: 0, count: 0, last_chunk: 0 });
         self.positions.insert(file, position);
         Ok(position)
     }

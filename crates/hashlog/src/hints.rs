@@ -280,8 +280,11 @@ impl HintReader {
     pub fn read(&self, file: &HintFile, visit: &mut dyn FnMut(Hint<'_>) -> Result<()>) -> Result<()> {
         let path = self.dir.join(hint_file_name(file.number));
         let damage = |offset: u64, what: &str| Error::corruption(&path, offset, what);
-        let mut reader =
-            SegmentReader::open(&self.env, &path, SegmentKind::Hints, file.number, Some(file.len))?;
+        let opened = SegmentReader::open(&self.env, &path, SegmentKind::Hints, file.number, Some(file.len));
+        let mut reader = opened.map_err(|e| match e.kind() {
+            ErrorKind::NotFound => damage(0, "the hint file is missing"),
+            _ => e,
+        })?;
         let (mut record, mut counts) = (Vec::new(), vec![0; file.shares.len()]);
         while let Some(span) = reader.next(&mut record)? {
             let malformed = || damage(span.start, "these are no hints");

@@ -128,19 +128,21 @@ impl HashIndex {
         found.extend_from_slice(leaf.group(tag));
     }
 
+    /// The place of the newest entry that may have a key of `tag`.
+    pub fn newest(&self, tag: u32) -> Option<Place> {
+        let directory = self.directory.read();
+        let leaf = directory.leaves[directory.position(tag)].read();
+        leaf.group(tag).first().copied()
+    }
+
     /// The file at a position in the list.
     pub fn file(&self, position: u32) -> Option<FileUse> {
         self.files.read().get(position).copied()
     }
 
-    /// The place of an entry, if its file is in the list.
-    pub fn place_in(&self, file: SegmentFile, at: ChunkPlace) -> Option<Place> {
-        Place::new(self.files.read().find(file)?, at).ok()
-    }
-
-    /// Whether entries are in `file`.
-    pub fn has_file(&self, file: SegmentFile) -> bool {
-        self.files.read().find(file).is_some()
+    /// The position of a file in the list.
+    pub fn find(&self, file: SegmentFile) -> Option<u32> {
+        self.files.read().find(file)
     }
 
     /// The files with entries.
@@ -183,15 +185,14 @@ impl HashIndex {
     fn insert_with(&self, new: &mut [NewSlot], bytes: &BTreeMap<u32, u64>, loading: bool) {
         new.sort_unstable_by_key(|slot| (slot.tag, std::cmp::Reverse(slot.seq)));
         // Before a slot is seen: a reader that finds it looks its file up.
-        let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
-        new.iter().for_each(|slot| *counts.entry(slot.place.file()).or_default() += 1);
         {
             let mut files = self.files.write();
-            for (file, count) in counts {
+            for (file, (count, last_chunk)) in by_file(new.iter().map(|slot| slot.place)) {
                 let bytes = bytes.get(&file).copied().unwrap_or(0);
                 files.update(file, |file| {
                     (file.slots, file.live) = (file.slots + count, file.live + count);
                     (file.count, file.bytes) = (file.count + count, file.bytes.saturating_add(bytes));
+                    file.last_chunk = file.last_chunk.max(last_chunk);
                 });
             }
         }
@@ -275,16 +276,15 @@ impl HashIndex {
         // Slots that come and go, and those that become or are no longer the newest of their tag.
         let mut slots: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
         let (mut done, mut removed, mut lost) = (0, 0, 0);
-        let mut moved: BTreeMap<u32, u64> = BTreeMap::new();
-        changes
-            .iter()
-            .filter_map(|change| change.to)
-            .for_each(|to| *moved.entry(to.file()).or_default() += 1);
+        let moved = by_file(changes.iter().filter_map(|change| change.to));
         {
             // As for insertions, before a slot is seen.
             let mut files = self.files.write();
-            for (file, count) in &moved {
-                files.update(*file, |file| file.slots += count);
+            for (file, (count, last_chunk)) in &moved {
+                files.update(*file, |file| {
+                    file.slots += count;
+                    file.last_chunk = file.last_chunk.max(*last_chunk);
+                });
             }
         }
         for of_tag in changes.chunk_by(|a, b| a.tag == b.tag) {
@@ -321,7 +321,7 @@ impl HashIndex {
                 file.live = file.live.saturating_add_signed(live);
             });
         }
-        for (file, count) in moved {
+        for (file, (count, _)) in moved {
             files.update(file, |file| file.slots -= count);
         }
         done
@@ -340,6 +340,16 @@ impl Directory {
             }
         }
     }
+}
+
+/// The number of places in each file, and the last chunk of them.
+fn by_file(places: impl Iterator<Item = Place>) -> BTreeMap<u32, (u64, u64)> {
+    let mut files: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for place in places {
+        let (count, last_chunk) = files.entry(place.file()).or_default();
+        (*count, *last_chunk) = (*count + 1, place.at().chunk.max(*last_chunk));
+    }
+    files
 }
 
 fn candidate(files: &Files, place: Place) -> Option<Candidate> {

@@ -28,6 +28,15 @@ pub struct NewSlot {
     pub seq: Seq,
 }
 
+/// A slot of the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// The tag of its key.
+    pub tag: u32,
+    /// Where its entry is.
+    pub place: Place,
+}
+
 /// What happens to a slot: its entry has moved, or is gone.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
@@ -37,6 +46,13 @@ pub struct Change {
     pub from: Place,
     /// Where it is now; `None`: nowhere.
     pub to: Option<Place>,
+}
+
+impl Change {
+    /// The entry of a slot is gone.
+    pub fn removal(slot: Slot) -> Change {
+        Change { tag: slot.tag, from: slot.place, to: None }
+    }
 }
 
 impl Leaf {

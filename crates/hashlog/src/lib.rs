@@ -21,6 +21,6 @@ pub use hints::{
     parse_hint_file_name,
 };
 pub use index::{Candidate, HashIndex};
-pub use leaf::{Change, NewSlot};
+pub use leaf::{Change, NewSlot, Slot};
 pub use place::{MAX_FILES, MAX_OFFSET, Place, pack, unpack};
-pub use resolve::{LiveEntry, Resolved, is_seen, resolve};
+pub use resolve::{Resolved, is_seen, resolve};

@@ -6,31 +6,22 @@
 
 use crate::hints::{Hint, HintFile, HintReader};
 use crate::index::HashIndex;
-use crate::leaf::Change;
+use crate::leaf::{Change, Slot};
 use crate::place::Place;
+use base::planted::{Bug, planted};
 use base::{Result, Seq};
-use record::ChunkPlace;
 use std::collections::HashMap;
 use values::SegmentFile;
 
-/// An entry that a collection copies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LiveEntry {
-    /// Its file.
-    pub file: SegmentFile,
-    /// Where it is in the file.
-    pub at: ChunkPlace,
-    /// Its slot, and the tag of that.
-    pub place: Place,
-    /// See `place`.
-    pub tag: u32,
-}
+/// So many of the newer entries of a tag are compared, the nearest first. An entry that has as many newer ones of other keys is copied, also
+/// if it is dead; a key that is overwritten in each flush costs no more than this.
+const COMPARED: usize = 4;
 
 /// What is to be done with the entries of some files.
 #[derive(Debug, Default)]
 pub struct Resolved {
-    /// The entries that are alive, ascending by file and place.
-    pub live: Vec<LiveEntry>,
+    /// The entries that are alive, by file, and ascending by place.
+    pub live: HashMap<SegmentFile, Vec<Slot>>,
     /// The removal of the slots of the others.
     pub dead: Vec<Change>,
     /// How many of the live ones are not the newest of their tag, because the newer ones are of other keys.
@@ -39,13 +30,39 @@ pub struct Resolved {
     pub held: u64,
 }
 
-/// An entry behind others of its tag.
+/// Entries behind others of their tags.
+#[derive(Default)]
 struct Behind {
-    entry: LiveEntry,
+    entries: Vec<EntryBehind>,
+    /// Their keys, one after the other.
+    keys: Vec<u8>,
+    /// The places of the newer entries, with the number of the entry behind them.
+    newer: Vec<(Place, u32)>,
+}
+
+struct EntryBehind {
+    slot: Slot,
     seq: Seq,
-    key: Box<[u8]>,
-    /// The sequence number of the next version of its key.
-    next_seq: Option<Seq>,
+    key_at: usize,
+    /// The smallest sequence number of the newer versions of its key; `Seq::MAX`: there is none.
+    next_seq: Seq,
+}
+
+impl Behind {
+    fn key(&self, number: usize) -> &[u8] {
+        let to = self.entries.get(number + 1).map_or(self.keys.len(), |next| next.key_at);
+        &self.keys[self.entries[number].key_at..to]
+    }
+
+    /// The nearest of the newer entries of the tag are those at the end of `newer`.
+    fn push(&mut self, slot: Slot, hint: &Hint<'_>, newer: &[Place]) {
+        let number = self.entries.len() as u32;
+        let nearest = newer.iter().rev().take(COMPARED);
+        self.newer.extend(nearest.map(|place| (*place, number)));
+        let key_at = self.keys.len();
+        self.keys.extend_from_slice(hint.key);
+        self.entries.push(EntryBehind { slot, seq: hint.seq, key_at, next_seq: Seq::MAX });
+    }
 }
 
 /// Finds out which entries of `files` are alive for readers at the sequence numbers `readers`, ascending, and for later ones. `hints` are all hint
@@ -61,50 +78,46 @@ pub fn resolve(
     readers: &[Seq],
     step: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Resolved> {
-    let (mut resolved, mut behind) = (Resolved::default(), Vec::new());
-    let mut newer: HashMap<Place, Vec<u32>> = HashMap::new();
+    let (mut resolved, mut behind) = (Resolved::default(), Behind::default());
+    let positions: HashMap<SegmentFile, u32> =
+        files.iter().filter_map(|file| Some((*file, index.find(*file)?))).collect();
+    let mut live: Vec<Slot> = Vec::new();
     let mut group = Vec::new();
     for hint_file in hints.iter().filter(|hints| files.iter().any(|file| hints.is_about(*file))) {
-        reader.read(hint_file, &mut |hint: Hint<'_>| {
-            step(hint.key.len() as u64)?;
-            let Some(place) =
-                files.contains(&hint.file).then(|| index.place_in(hint.file, hint.at)).flatten()
-            else {
-                return Ok(());
-            };
-            let tag = index.tag_of(hint.key);
-            index.group(tag, &mut group);
-            let entry = LiveEntry { file: hint.file, at: hint.at, place, tag };
+        read_shares(hint_file, reader, &positions, step, &mut |place, hint| {
+            let slot = Slot { tag: index.tag_of(hint.key), place };
+            index.group(slot.tag, &mut group);
             match group.iter().position(|other| *other == place) {
                 None => {}
                 // A delete is needed as long as there may be something that it hides.
-                Some(0) if hint.is_delete && group.len() == 1 => {
-                    resolved.dead.push(Change { tag, from: place, to: None });
+                Some(0) if hint.is_delete && (group.len() == 1 || planted(Bug::DropDeleteEarly)) => {
+                    resolved.dead.push(Change::removal(slot));
                 }
-                Some(0) => resolved.live.push(entry),
-                Some(rank) => {
-                    let number = behind.len() as u32;
-                    group[..rank].iter().for_each(|place| newer.entry(*place).or_default().push(number));
-                    behind.push(Behind { entry, seq: hint.seq, key: hint.key.into(), next_seq: None });
-                }
+                Some(0) => live.push(slot),
+                Some(rank) => behind.push(slot, &hint, &group[..rank]),
             }
-            Ok(())
         })?;
     }
-    compare_keys(index, hints, reader, &newer, &mut behind, step)?;
-    for Behind { entry, seq, next_seq, .. } in behind {
-        match next_seq.is_some_and(|next| !is_seen(readers, seq, next)) {
-            true => resolved.dead.push(Change { tag: entry.tag, from: entry.place, to: None }),
+    compare_keys(index, hints, reader, &mut behind, step)?;
+    for EntryBehind { slot, seq, next_seq, .. } in behind.entries {
+        let is_superseded = next_seq != Seq::MAX;
+        match is_superseded && !is_seen(readers, seq, next_seq) {
+            true => resolved.dead.push(Change::removal(slot)),
             false => {
-                match next_seq {
-                    Some(_) => resolved.held += 1,
-                    None => resolved.others += 1,
+                match is_superseded {
+                    true => resolved.held += 1,
+                    false => resolved.others += 1,
                 }
-                resolved.live.push(entry);
+                live.push(slot);
             }
         }
     }
-    resolved.live.sort_unstable();
+    live.sort_unstable_by_key(|slot| slot.place);
+    for (file, position) in positions {
+        let from = live.partition_point(|slot| slot.place.file() < position);
+        let to = live.partition_point(|slot| slot.place.file() <= position);
+        resolved.live.insert(file, live[from..to].to_vec());
+    }
     Ok(resolved)
 }
 
@@ -114,36 +127,69 @@ pub fn is_seen(readers: &[Seq], seq: Seq, next: Seq) -> bool {
     readers[readers.partition_point(|reader| *reader < seq)..].first().is_some_and(|reader| *reader < next)
 }
 
-/// Compares the keys of entries with those of the newer ones of their tags, which are read from their hint files.
+/// Compares the keys of entries with those of newer ones of their tags, which are read from their hint files.
 fn compare_keys(
     index: &HashIndex,
     hints: &[HintFile],
     reader: &HintReader,
-    newer: &HashMap<Place, Vec<u32>>,
-    behind: &mut [Behind],
+    behind: &mut Behind,
     step: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<()> {
-    let mut positions: Vec<u32> = newer.keys().map(|place| place.file()).collect();
-    positions.sort_unstable();
-    positions.dedup();
-    let files: HashMap<SegmentFile, u32> =
-        positions.into_iter().filter_map(|position| Some((index.file(position)?.file, position))).collect();
+    let mut newer = std::mem::take(&mut behind.newer);
+    newer.sort_unstable();
+    let of_file = |a: &(Place, u32), b: &(Place, u32)| a.0.file() == b.0.file();
+    let positions: HashMap<SegmentFile, u32> = newer
+        .chunk_by(of_file)
+        .filter_map(|places| Some((index.file(places[0].0.file())?.file, places[0].0.file())))
+        .collect();
     for hint_file in
-        hints.iter().filter(|hints| hints.shares.iter().any(|share| files.contains_key(&share.file)))
+        hints.iter().filter(|hints| hints.shares.iter().any(|share| positions.contains_key(&share.file)))
     {
-        reader.read(hint_file, &mut |hint: Hint<'_>| {
-            step(hint.key.len() as u64)?;
-            let place = files.get(&hint.file).and_then(|position| Place::new(*position, hint.at).ok());
-            for number in place.and_then(|place| newer.get(&place)).into_iter().flatten() {
-                let entry = &mut behind[*number as usize];
-                if *entry.key == *hint.key {
-                    entry.next_seq = Some(entry.next_seq.map_or(hint.seq, |next| next.min(hint.seq)));
+        // Hints of a file are ascending by place, as the wanted ones are.
+        let mut wanted: &[(Place, u32)] = &[];
+        let mut file = None;
+        read_shares(hint_file, reader, &positions, step, &mut |place, hint| {
+            if file != Some(place.file()) {
+                file = Some(place.file());
+                wanted = &newer[newer.partition_point(|wanted| wanted.0 < place)..];
+            }
+            while let Some((at, number)) = wanted.first().filter(|wanted| wanted.0 <= place) {
+                wanted = &wanted[1..];
+                let number = *number as usize;
+                if *at == place && behind.key(number) == hint.key {
+                    let entry = &mut behind.entries[number];
+                    entry.next_seq = entry.next_seq.min(hint.seq);
                 }
             }
-            Ok(())
         })?;
     }
     Ok(())
+}
+
+/// Passes the entries of a hint file that are in the files at some positions of the index to `visit`, with their places.
+fn read_shares(
+    hint_file: &HintFile,
+    reader: &HintReader,
+    positions: &HashMap<SegmentFile, u32>,
+    step: &mut dyn FnMut(u64) -> Result<()>,
+    visit: &mut dyn FnMut(Place, Hint<'_>),
+) -> Result<()> {
+    // The entries of one file follow each other.
+    let mut last: Option<(SegmentFile, Option<u32>)> = None;
+    reader.read(hint_file, &mut |hint: Hint<'_>| {
+        step(hint.key.len() as u64)?;
+        let position = match last {
+            Some((file, position)) if file == hint.file => position,
+            _ => positions.get(&hint.file).copied(),
+        };
+        last = Some((hint.file, position));
+        if let Some(position) = position
+            && let Ok(place) = Place::new(position, hint.at)
+        {
+            visit(place, hint);
+        }
+        Ok(())
+    })
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ impl PartsOf<'_> {
             pieces.push(piece);
         }
         let last = pieces[0].1.len();
-        let payload: Vec<u8> = pieces.into_iter().rev().flat_map(|(_, payload)| payload).collect();
+        let payload = pieces.into_iter().rev().map(|(_, payload)| payload).collect::<Vec<_>>().concat();
         let before = payload.len() - last;
         Ok((payload, before))
     }

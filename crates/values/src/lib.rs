@@ -16,6 +16,7 @@ mod placement;
 mod read;
 mod segments;
 mod value_file;
+mod walk;
 
 pub use forward::Forward;
 pub use pick::{FileUse, SegmentFile, pick};
@@ -23,3 +24,4 @@ pub use placement::is_large;
 pub use read::read_value;
 pub use segments::{MAX_ERRORS, Segments};
 pub use value_file::{Maps, ValueFile, own_segment, parse_value_file_name, value_file_name};
+pub use walk::Walk;

@@ -26,6 +26,8 @@ pub struct FileUse {
     pub dead_bytes: u64,
     /// The number of these values.
     pub live_count: u64,
+    /// The number of dead entries that a collection has to find out about, those of keyspaces without order.
+    pub dead_count: u64,
     /// It cannot be collected: a table that no version has any more, but a reader, refers to it; or it could not be read.
     pub pinned: bool,
 }
@@ -33,9 +35,12 @@ pub struct FileUse {
 /// What a value counts beside its bytes, because a collection has its place in memory.
 const MEMORY_PER_VALUE: u64 = 64;
 
+/// What a dead entry of a keyspace without order counts, because a collection has its key in memory.
+const MEMORY_PER_DEAD: u64 = 128;
+
 /// The files to collect together, as indices, or none. Nothing is collected until more than `garbage_percent` of the bytes of all files are
 /// dead. Then those files are taken of which the greatest part is dead: until fewer are dead without them, or `max_live_bytes` are alive in
-/// them together, but at least one. Files that are pinned are not taken.
+/// them together, what a collection has in memory included, but at least one. Files that are pinned are not taken.
 ///
 /// Collecting the deadest first frees most for each byte copied; what is collected later has had time to die.
 pub fn pick(files: &[FileUse], garbage_percent: u32, max_live_bytes: u64) -> Vec<usize> {
@@ -60,6 +65,7 @@ pub fn pick(files: &[FileUse], garbage_percent: u32, max_live_bytes: u64) -> Vec
             .live_count
             .saturating_mul(MEMORY_PER_VALUE)
             .saturating_add(file.live_bytes)
+            .saturating_add(file.dead_count.saturating_mul(MEMORY_PER_DEAD))
             .saturating_add(live);
         if !too_many(dead, all) || !picked.is_empty() && live > max_live_bytes {
             break;
@@ -85,6 +91,7 @@ mod tests {
             live_bytes,
             dead_bytes,
             live_count: 0,
+            dead_count: 0,
             pinned: false,
         }
     }

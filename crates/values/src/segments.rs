@@ -3,6 +3,7 @@
 use crate::pick::{FileUse, SegmentFile};
 use crate::read::{read_value, try_read_value};
 use crate::value_file::{Maps, ValueFile, is_own_segment, own_segment, value_file_name};
+use crate::walk::{Walk, Walks};
 use base::{Error, ErrorKind, Reference, Result, SegmentShare, Slice};
 use env::{Env, ReadFile, WaitingReads};
 use parking_lot::{Mutex, RwLock};
@@ -28,6 +29,7 @@ pub struct Segments {
     /// The value files of segments that were collected.
     moved: RwLock<HashMap<u64, Arc<Moved>>>,
     held: Mutex<Held>,
+    walks: Arc<Mutex<Walks>>,
     waiting_reads: Arc<WaitingReads>,
 }
 
@@ -51,15 +53,6 @@ struct Held {
     failures: HashMap<SegmentFile, u32>,
     /// Lengths of logs.
     log_lens: HashMap<u64, u64>,
-    /// The holders, indexes of keyspaces, whose entries must not be moved, and how many iterators want that.
-    still: HashMap<u64, usize>,
-}
-
-impl Held {
-    /// Whether a collection must leave a segment alone.
-    fn is_pinned(&self, holders: &Holders) -> bool {
-        holders.obsolete > 0 || self.still.keys().any(|holder| holders.tables.contains_key(holder))
-    }
 }
 
 /// The tables that refer to a segment.
@@ -70,6 +63,8 @@ struct Holders {
     live_bytes: u64,
     /// The number of these values.
     live_count: u64,
+    /// The number of dead entries of indexes of keyspaces without order.
+    dead_count: u64,
     /// The number of tables that no version has, and a reader uses.
     obsolete: usize,
 }
@@ -79,6 +74,8 @@ struct Holder {
     opened: u32,
     bytes: u64,
     count: u64,
+    /// The number of dead entries, if the holder is an index.
+    dead: u64,
     obsolete: bool,
 }
 
@@ -97,7 +94,7 @@ fn is_needed(segment: u64, oldest_log: u64) -> bool {
 
 impl Holder {
     fn new(bytes: u64, count: u64) -> Holder {
-        Holder { opened: 0, bytes, count, obsolete: false }
+        Holder { opened: 0, bytes, count, dead: 0, obsolete: false }
     }
 }
 
@@ -133,6 +130,7 @@ impl Segments {
             files,
             moved,
             held,
+            walks: Arc::default(),
             waiting_reads,
         })
     }
@@ -196,17 +194,19 @@ impl Segments {
 
     /// The index of a keyspace, `holder`, has `share` of the entries of a segment. A share without entries is none: the segment can be removed when
     /// nothing else holds it.
-    pub fn set_share(&self, holder: u64, share: SegmentShare) {
+    pub fn set_share(&self, holder: u64, share: SegmentShare, dead: u64) {
         let mut held = self.held.lock();
         let Held { segments, dying, changed, .. } = &mut *held;
         let holders = segments.entry(share.segment).or_default();
-        let before = holders.tables.get(&holder).map_or((0, 0), |holder| (holder.bytes, holder.count));
-        if before == (share.bytes, share.count) && share.count > 0 {
+        let before =
+            holders.tables.get(&holder).map_or((0, 0, 0), |holder| (holder.bytes, holder.count, holder.dead));
+        if before == (share.bytes, share.count, dead) && share.count > 0 {
             return;
         }
         *changed = true;
         holders.live_bytes = holders.live_bytes.saturating_sub(before.0).saturating_add(share.bytes);
         holders.live_count = holders.live_count.saturating_sub(before.1).saturating_add(share.count);
+        holders.dead_count = holders.dead_count.saturating_sub(before.2).saturating_add(dead);
         match share.count {
             0 => {
                 holders.tables.remove(&holder);
@@ -214,24 +214,7 @@ impl Segments {
             }
             count => {
                 let holder = holders.tables.entry(holder).or_insert_with(|| Holder::new(share.bytes, count));
-                (holder.bytes, holder.count) = (share.bytes, count);
-            }
-        }
-    }
-
-    /// An iterator over the entries of the index `holder` begins: no entry of it is moved until it ends.
-    pub fn keep_still(&self, holder: u64) {
-        *self.held.lock().still.entry(holder).or_default() += 1;
-    }
-
-    /// Such an iterator has ended.
-    pub fn end_stillness(&self, holder: u64) {
-        let mut held = self.held.lock();
-        if let Some(iterators) = held.still.get_mut(&holder) {
-            *iterators -= 1;
-            if *iterators == 0 {
-                held.still.remove(&holder);
-                held.changed = true;
+                (holder.bytes, holder.count, holder.dead) = (share.bytes, count, dead);
             }
         }
     }
@@ -346,8 +329,19 @@ impl Segments {
         std::mem::take(&mut self.held.lock().removed)
     }
 
-    /// The names of the files that can be removed, which the caller does. Recovery needs the logs from `oldest_log` on.
+    /// The names of the files that can be removed, which the caller does: no table or index refers to them, and no [`Walk`] that may read them is
+    /// left. Recovery needs the logs from `oldest_log` on.
     pub fn take_dead(&self, oldest_log: u64) -> Vec<String> {
+        let names = self.take_unused(oldest_log);
+        let mut walks = self.walks.lock();
+        if !names.is_empty() {
+            walks.add(names);
+        }
+        walks.take()
+    }
+
+    /// The names of the files that are removed as segments.
+    fn take_unused(&self, oldest_log: u64) -> Vec<String> {
         let mut moved = self.moved.write();
         let mut held = self.held.lock();
         if held.dying.is_empty() {
@@ -383,6 +377,16 @@ impl Segments {
         names
     }
 
+    /// Nothing refers to these files any more: [`Segments::take_dead`] returns them when no reader of whole files may still read them.
+    pub fn emptied(&self, names: Vec<String>) {
+        self.walks.lock().add(names);
+    }
+
+    /// A reader of whole files begins. It must list them after this call.
+    pub fn begin_walk(&self) -> Walk {
+        Walk::begin(&self.walks)
+    }
+
     /// Makes the next [`Segments::take_changed`] return `true`.
     pub fn note_change(&self) {
         self.held.lock().changed = true;
@@ -414,13 +418,15 @@ impl Segments {
                 file_bytes,
                 live_bytes: 0,
                 live_count: 0,
+                dead_count: 0,
                 dead_bytes: file_bytes,
                 pinned: failures.get(&file).is_some_and(|&failures| failures >= UNREADABLE),
             });
             entry.segments.push(segment);
             entry.live_bytes = entry.live_bytes.saturating_add(holders.live_bytes);
             entry.live_count = entry.live_count.saturating_add(holders.live_count);
-            entry.pinned |= held.is_pinned(holders);
+            entry.dead_count = entry.dead_count.saturating_add(holders.dead_count);
+            entry.pinned |= holders.obsolete > 0;
             let used = match moved.get(&segment) {
                 // Keys, headers and maps belong to the values, to each its share of them. Rounded up, so that nothing is dead at first.
                 Some(moved) => {
@@ -448,9 +454,7 @@ impl Segments {
     /// Whether a table that only readers use refers to one of `segments`.
     pub fn is_pinned(&self, segments: &HashSet<u64>) -> bool {
         let held = self.held.lock();
-        segments
-            .iter()
-            .any(|segment| held.segments.get(segment).is_some_and(|holders| held.is_pinned(holders)))
+        segments.iter().any(|segment| held.segments.get(segment).is_some_and(|holders| holders.obsolete > 0))
     }
 
     /// Where the files are.

@@ -7,14 +7,14 @@
 //! which it holds. A file is not collected while a table that no version has any more refers to it, because a reader may still use references
 //! that are in no other table.
 
-use super::collect_hashed::{CopiedPart, HashedPart, log_of, no_entry};
+use super::collect_hashed::{CopiedPart, HashedPart, no_entry};
 use crate::parts::Pace;
 use crate::state::{DbInner, KeyspaceInner, PanicGuard};
 use crate::sync::Ordering;
 use crate::wal::{Placed, append_entry, end_value_file, read_batches};
 use base::planted::{Bug, planted};
 use base::{EntryKind, Error, ErrorKind, Result, SegmentShare};
-use hashlog::Hint;
+use hashlog::{Hint, hint_file_name};
 use record::{SegmentKind, SegmentWriter};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -28,6 +28,9 @@ const MAX_LIVE_BYTES: u64 = 64 << 20;
 /// The new file is written, and the rate limiter told, in portions of this many bytes. After as many that were read, too, the collection looks
 /// whether it should rest.
 const PORTION: u64 = 256 << 10;
+
+/// Below this percentage of dead bytes, which are estimated, nothing is collected, however urgent.
+const LEAST_GARBAGE_PERCENT: u32 = 5;
 
 /// Maximum length of the description of a value file in the manifest: less than its decoder accepts.
 const MAX_DESCRIPTION: usize = 1 << 19;
@@ -85,7 +88,7 @@ impl DbInner {
         let tables = tables.collect();
         let has_entries = |keyspace: &&Arc<KeyspaceInner>| {
             let log = keyspace.hash_log.as_ref();
-            log.is_some_and(|log| files.iter().any(|file| log.index.has_file(file.file)))
+            log.is_some_and(|log| files.iter().any(|file| log.index.find(file.file).is_some()))
         };
         let hashed: Vec<_> =
             state.keyspaces.values().map(|k| &k.inner).filter(has_entries).cloned().collect();
@@ -106,7 +109,7 @@ impl DbInner {
     /// The files that should be collected, if the disk has room for what is alive in them.
     fn due_files(&self) -> Option<Vec<FileUse>> {
         let mut files = self.tables.segments.uses(self.oldest_log());
-        let picked = pick(&files, self.options.value_garbage_percent, MAX_LIVE_BYTES);
+        let picked = pick(&files, self.garbage_percent(), MAX_LIVE_BYTES);
         if picked.is_empty() {
             return None;
         }
@@ -114,6 +117,18 @@ impl DbInner {
         files.retain(|_| picked.contains(&at.next().expect("endless")));
         let live = files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.live_bytes));
         self.has_room_for(live).then_some(files)
+    }
+
+    /// Whether puts wait for a collection.
+    pub(super) fn an_index_is_full(&self) -> bool {
+        self.index_pressure.load(Ordering::Relaxed) >= 1000
+    }
+
+    /// The percentage of dead bytes above which files are collected: less than the option says when an index nears the end of its memory.
+    fn garbage_percent(&self) -> u32 {
+        let most = self.options.value_garbage_percent;
+        let left = 1000 - self.index_pressure.load(Ordering::Relaxed).min(1000) as u32;
+        (most * left / 1000).max(most.min(LEAST_GARBAGE_PERCENT))
     }
 
     /// Notes how many bytes collections could free and should: those beyond `value_garbage_percent`.
@@ -183,15 +198,6 @@ impl DbInner {
         let mut hints_gone = Vec::new();
         {
             let mut manifest = self.manifest.lock();
-            let moves: Option<Vec<_>> =
-                collection.hashed.iter().map(|keyspace| log_of(keyspace).try_move()).collect();
-            if moves.is_none() {
-                // An iterator that has begun since expects the entries where they are: a later collection copies them.
-                drop(manifest);
-                let _ = self.env.remove(&path);
-                self.remove_hints(hint_files.into_iter());
-                return Ok(());
-            }
             self.note_hashed(&hashed, &sources, &mut edit);
             if let Err(e) = self.log_edit(&mut manifest, &mut edit) {
                 if self.status.fatal.get().is_none() {
@@ -216,13 +222,10 @@ impl DbInner {
                 let _ = self.env.remove(&path);
             }
         }
-        // Files that are not removed here are removed by the next opening.
-        if self.check_place().is_ok() {
-            for source in sources {
-                let _ = self.env.remove(&self.dir.join(self.tables.segments.file_name(source)));
-            }
-            self.remove_hints(hints_gone.into_iter());
-        }
+        let names = sources.iter().map(|source| self.tables.segments.file_name(*source));
+        let hints = hints_gone.into_iter().map(hint_file_name);
+        // Iterators and checks may still read them.
+        self.tables.segments.emptied(names.chain(hints).collect());
         Ok(())
     }
 

@@ -1,9 +1,9 @@
 //! The part of collections that concerns keyspaces without order: which of their entries are copied, and what their indexes and hint files
 //! become.
 
-use crate::state::{DbInner, FlushedSlot, HashLog, KeyspaceInner};
+use crate::state::{DbInner, HashLog, KeyspaceInner, Moved};
 use base::{Error, Result, Seq};
-use hashlog::{Hint, HintFile, HintReader, HintWriter, LiveEntry, Resolved, resolve};
+use hashlog::{Hint, HintFile, HintReader, HintWriter, Resolved, Slot, pack, resolve};
 use record::ChunkPlace;
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ pub(super) struct HashedPart {
     /// The largest sequence number of a reader that entries were kept for.
     newest_reader: Option<Seq>,
     /// The entries of the file that is read.
-    left: Peekable<IntoIter<LiveEntry>>,
+    left: Peekable<IntoIter<Slot>>,
     hints: HintWriter,
-    moved: Vec<(LiveEntry, FlushedSlot)>,
+    moved: Moved,
 }
 
 /// The same when all is copied.
@@ -28,7 +28,7 @@ pub(super) struct CopiedPart {
     keyspace: Arc<KeyspaceInner>,
     resolved: Resolved,
     newest_reader: Option<Seq>,
-    moved: Vec<(LiveEntry, FlushedSlot)>,
+    moved: Moved,
     /// The number of its hint file, and the file, unless nothing was copied.
     hint_number: u64,
     hints: Option<HintFile>,
@@ -63,7 +63,7 @@ impl DbInner {
                 newest_reader,
                 left,
                 hints,
-                moved: Vec::new(),
+                moved: Moved::default(),
             });
         }
         Ok(parts)
@@ -122,28 +122,27 @@ impl DbInner {
 impl HashedPart {
     /// The file that is read next.
     pub(super) fn begin_file(&mut self, file: SegmentFile) {
-        let live = self.resolved.live.iter().filter(|live| live.file == file).copied();
-        self.left = live.collect::<Vec<_>>().into_iter().peekable();
+        self.left = self.resolved.live.remove(&file).unwrap_or_default().into_iter().peekable();
     }
 
     /// The entry at this place of the file, if it is copied.
-    pub(super) fn take(&mut self, at: ChunkPlace, keyspace: u64) -> Option<LiveEntry> {
+    pub(super) fn take(&mut self, at: ChunkPlace, keyspace: u64) -> Option<Slot> {
         match self.keyspace.id == keyspace {
-            true => self.left.next_if(|live| live.at == at),
+            true => self.left.next_if(|slot| slot.place.at() == at),
             false => None,
         }
     }
 
     /// An entry of the file that was not met.
     pub(super) fn missed(&mut self) -> Option<u64> {
-        self.left.peek().map(|live| live.at.chunk)
+        self.left.peek().map(|slot| slot.place.at().chunk)
     }
 
     /// An entry is copied: `hint` says where it is now, and it has `bytes` of key and value.
-    pub(super) fn push(&mut self, live: LiveEntry, hint: &Hint<'_>, bytes: u64) -> Result<()> {
+    pub(super) fn push(&mut self, slot: Slot, hint: &Hint<'_>, bytes: u64) -> Result<()> {
         self.hints.push(hint, bytes)?;
-        let Hint { file, at, seq, .. } = *hint;
-        self.moved.push((live, FlushedSlot { tag: live.tag, file, at, seq, bytes }));
+        self.moved.entries.push((slot, pack(hint.at)));
+        self.moved.bytes += bytes;
         Ok(())
     }
 
@@ -161,11 +160,11 @@ impl CopiedPart {
     }
 
     pub(super) fn has_entries(&self) -> bool {
-        !self.moved.is_empty()
+        !self.moved.entries.is_empty()
     }
 }
 
-pub(super) fn log_of(keyspace: &KeyspaceInner) -> &HashLog {
+fn log_of(keyspace: &KeyspaceInner) -> &HashLog {
     keyspace.hash_log.as_ref().expect("only keyspaces without order are asked")
 }
 

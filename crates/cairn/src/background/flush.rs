@@ -252,7 +252,8 @@ impl DbInner {
         let older = self.state.lock().oldest_unflushed(&counts(written));
         // A value must be durable before a table refers to it.
         let refers_to_logs = |w: &Written<'_>| {
-            !w.hints.files.is_empty() || w.flushed.added.iter().any(|meta| !meta.segments.is_empty())
+            !w.hints.files.is_empty() && !planted(Bug::HintBeforeLog)
+                || w.flushed.added.iter().any(|meta| !meta.segments.is_empty())
         };
         let refers = !planted(Bug::ReferBeforeSync) && written.iter().any(refers_to_logs);
         if (refers || older.is_some_and(|seq| seq <= sealed_at)) && !planted(Bug::FlushWithoutOlderLogs) {

@@ -8,6 +8,8 @@ use base::{Error, ErrorKind, Result};
 
 /// Slowdown per KiB, times the square of the debt above 1: a write of 1 KiB waits 2 us longer at a debt of 2, and 32 us at 5.
 const SLOWDOWN_NANOS: f64 = 2_000.0;
+/// The debt at which an index is full, less 1: a write of 1 KiB waits 128 us.
+const INDEX_DEBT: f64 = 8.0;
 /// The debt up to which compactions rest for reads.
 const MAX_RESTING_DEBT: f64 = 5.0;
 
@@ -77,11 +79,16 @@ impl DbInner {
         Ok(())
     }
 
-    /// Sets the slowdown of writers. Without background threads the writers do the work themselves, so space is no reason to slow them.
-    pub(super) fn update_slowdown(&self, state: &State) {
+    /// Sets the slowdown of writers, and how urgent collections are. Without background threads the writers do the work themselves, so space and
+    /// the memory of indexes are no reason to slow them.
+    pub(crate) fn update_slowdown(&self, state: &State) {
         let dead_values = self.dead_values.load(Ordering::Relaxed);
         let spare = if self.is_inline() { u64::MAX } else { self.options.memory_budget };
-        self.slowdown.store(slowdown(state.largest_debt(dead_values, spare)), Ordering::Relaxed);
+        let pressure = state.index_pressure();
+        self.index_pressure.store((pressure * 1000.0) as u64, Ordering::Relaxed);
+        let of_index = if self.is_inline() || pressure == 0.0 { 0.0 } else { 1.0 + INDEX_DEBT * pressure };
+        let debt = state.largest_debt(dead_values, spare).max(of_index);
+        self.slowdown.store(slowdown(debt), Ordering::Relaxed);
     }
 
     /// Whether compactions are so far behind that they do not rest for reads.

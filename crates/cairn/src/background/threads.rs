@@ -148,6 +148,9 @@ impl DbInner {
     fn compact_loop(&self) {
         let mut calm = Calm { since: self.env.monotonic(), bytes: self.counters.user_bytes() };
         while !self.status.ends() {
+            if self.an_index_is_full() && self.collect_if_due() {
+                continue;
+            }
             match self.next_compaction() {
                 Some((keyspace, plan)) => {
                     if self.run_plan(&keyspace, plan).is_err() && !self.status.ends() {

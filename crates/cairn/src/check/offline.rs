@@ -131,11 +131,11 @@ pub(crate) fn check_open(db: &DbInner, progress: &mut dyn FnMut(&CheckProgress))
     report.check_tables(&versions, progress, &go_on)?;
     for (keyspace, _) in read_states.values() {
         let Some(log) = &keyspace.hash_log else { continue };
-        // No entry is moved meanwhile.
-        let hold = log.hold(&keyspace.segments);
+        // Collections may move entries meanwhile, and the files stay.
+        let _walk = keyspace.segments.begin_walk();
         let check = HashLogCheck { env: &db.env, segments: &db.tables.segments, keyspace: keyspace.id };
         let known = report.problems.len();
-        for hints in hold.hints() {
+        for hints in log.hints() {
             check.check(&hints, &mut report, &mut |_| go_on())?;
         }
         if keyspace.is_dropped() {

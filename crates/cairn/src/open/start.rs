@@ -161,6 +161,7 @@ impl Recovery {
             scrub: Scrub::default(),
             idle_until: AtomicU64::new(0),
             slowdown: AtomicU64::new(0),
+            index_pressure: AtomicU64::new(0),
             dead_values: AtomicU64::new(0),
             waiting_bytes,
             calls: ActiveCalls::default(),

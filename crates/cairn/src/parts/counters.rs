@@ -25,6 +25,7 @@ pub(crate) enum Stall {
     Slowdown,
     Memtables,
     Log,
+    Index,
 }
 
 impl Counters {
@@ -47,7 +48,7 @@ impl Counters {
             Stall::Slowdown => (
                 &mut stats.slowdowns,
                 &mut stats.slowdown_seconds,
-                "flushes or compactions are behind, or the log is near its cap",
+                "flushes, compactions or collections are behind, or the log is near its cap",
             ),
             Stall::Memtables => (
                 &mut stats.memtable_waits,
@@ -58,6 +59,11 @@ impl Counters {
                 &mut stats.log_waits,
                 &mut stats.log_wait_seconds,
                 "the log has reached its cap, and waits for a flush",
+            ),
+            Stall::Index => (
+                &mut stats.index_waits,
+                &mut stats.index_wait_seconds,
+                "the index of a keyspace without order has taken its part of the memory budget, and waits for a collection",
             ),
         };
         *count += 1;

@@ -1,20 +1,20 @@
 //! [`Entries`]: all entries of a keyspace, in the order in which it has them.
 //!
 //! A keyspace without order has them in its files, in the order of their writes or of a collection. Each file is read from front to back. An
-//! entry is shown if it is the newest that the reader sees: the index tells, unless another entry of its tag is newer; then the key is looked
-//! up. What is in memtables comes last.
+//! entry is shown if it is the newest that the reader sees: the index tells, unless another entry of its tag is newer, or a collection has moved it
+//! meanwhile; then the key is looked up. What is in memtables comes last.
 
 use super::range::Range;
 use super::read_view::HeldSeq;
-use crate::state::{HashLog, Hold, KeyspaceInner, ReadState, Reader};
+use crate::state::{HashLog, KeyspaceInner, ReadState, Reader};
 use crate::wal::{Entries as Decoded, MAPS_RECORD, decode_batch};
 use base::{Cursor as _, EntryKind, Error, Result, Seq, Slice};
-use hashlog::Place;
+use hashlog::{FileUse, Place};
 use memtable::MemtableCursor;
-use record::{SegmentKind, SegmentReader, Tail, chunk_place};
+use record::{ChunkPlace, SegmentKind, SegmentReader, chunk_place};
 use std::sync::Arc;
 use tree::MergeCursor;
-use values::SegmentFile;
+use values::{SegmentFile, Walk};
 
 /// An iterator over all entries of a keyspace, in the order in which it has them: by key, or without order. An error is yielded once; then the
 /// iterator ends.
@@ -33,18 +33,18 @@ impl Entries {
 
     /// The entries of a keyspace without order.
     pub(crate) fn hashed(keyspace: HeldSeq, db: Reader, log: &Arc<HashLog>) -> Entries {
-        // Before the files are listed: none of them is collected from now on.
-        let hold = log.hold(&keyspace.segments);
+        // Before the files are listed: none of them is removed from now on.
+        let walk = keyspace.segments.begin_walk();
         let read_state = keyspace.read_state.load_full();
         if let Err(e) = keyspace.check_of(db.identity()) {
             return Entries(Kind::Failed(Some(e)));
         }
-        let mut files: Vec<(SegmentFile, u64)> =
-            log.index.files().iter().map(|file| (file.file, file.len)).collect();
-        files.sort_unstable();
-        files.reverse();
+        let mut files = log.list_files();
+        files.sort_unstable_by_key(|file| std::cmp::Reverse(file.file));
         let (memtables, current) = (None, None);
-        Entries(Kind::Hashed(Box::new(Hashed { files, current, memtables, read_state, hold, keyspace, db })))
+        let (log, keeps) = (log.clone(), walk);
+        let hashed = Hashed { files, current, memtables, read_state, log, _keeps: keeps, keyspace, db };
+        Entries(Kind::Hashed(Box::new(hashed)))
     }
 }
 
@@ -60,8 +60,7 @@ impl Iterator for Entries {
                 match step {
                     Ok(entry) => entry.map(Ok),
                     Err(e) => {
-                        // The files of a keyspace that was dropped are gone.
-                        let e = hashed.keyspace.check_open().err().unwrap_or_else(|| hashed.db.read_error(e));
+                        let e = hashed.db.read_error(e);
                         self.0 = Kind::Failed(None);
                         Some(Err(e))
                     }
@@ -73,12 +72,13 @@ impl Iterator for Entries {
 
 struct Hashed {
     /// The files that are left, the next one last.
-    files: Vec<(SegmentFile, u64)>,
+    files: Vec<FileUse>,
     current: Option<OpenFile>,
     /// The memtables of `read_state`, when the files are read.
     memtables: Option<MergeCursor<MemtableCursor>>,
     read_state: Arc<ReadState>,
-    hold: Hold,
+    log: Arc<HashLog>,
+    _keeps: Walk,
     keyspace: HeldSeq,
     db: Reader,
 }
@@ -86,6 +86,8 @@ struct Hashed {
 /// A file that is read.
 struct OpenFile {
     file: SegmentFile,
+    /// See [`FileUse`].
+    last_chunk: u64,
     reader: SegmentReader,
     record: Vec<u8>,
     /// Where the record begins in the file, and the next entry in the record.
@@ -101,8 +103,8 @@ impl Hashed {
     fn step(&mut self) -> Result<Option<(Slice, Slice)>> {
         loop {
             let Some(current) = &mut self.current else {
-                let Some((file, len)) = self.files.pop() else { return self.next_in_memory() };
-                self.current = Some(OpenFile::open(&self.keyspace, &self.db, file, len)?);
+                let Some(file) = self.files.pop() else { return self.next_in_memory() };
+                self.current = Some(OpenFile::open(&self.keyspace, &self.db, &file)?);
                 continue;
             };
             let file = current.file;
@@ -118,7 +120,7 @@ impl Hashed {
                 .read_state
                 .memtables()
                 .any(|memtable| memtable.get(entry.key, self.keyspace.seq).is_some());
-            if !is_newer && shows(keyspace, &self.hold, file, at, entry.key, self.keyspace.seq)? {
+            if !is_newer && shows(keyspace, &self.log, (file, at), entry.key, (seq, self.keyspace.seq))? {
                 return Ok(Some((Slice::copy_from(entry.key), Slice::copy_from(entry.value))));
             }
         }
@@ -152,27 +154,25 @@ impl Hashed {
     }
 }
 
-/// Whether the entry of `key` at this place is the newest that a reader at `seq` sees.
+/// Whether the entry of `key` with the first of two sequence numbers is the newest that a reader at the second one sees. It is at this place, or was.
 fn shows(
     keyspace: &KeyspaceInner,
     log: &HashLog,
-    file: SegmentFile,
-    at: record::ChunkPlace,
+    (file, at): (SegmentFile, ChunkPlace),
     key: &[u8],
-    seq: Seq,
+    (seq, reader): (Seq, Seq),
 ) -> Result<bool> {
-    let Some(place): Option<Place> = log.index.place_in(file, at) else { return Ok(false) };
-    let mut group = Vec::new();
-    log.index.group(log.index.tag_of(key), &mut group);
-    match group.iter().position(|other| *other == place) {
-        None => Ok(false),
-        Some(0) => Ok(true),
-        Some(_) => Ok(keyspace.place_by_hash(log, key, seq)? == Some(place)),
+    let place = log.index.find(file).and_then(|position| Place::new(position, at).ok());
+    if place.is_some() && log.index.newest(log.index.tag_of(key)) == place {
+        return Ok(true);
     }
+    // There is a newer entry of its tag, or a collection has moved it.
+    Ok(keyspace.newest_by_hash(log, key, reader)? == Some(seq))
 }
 
 impl OpenFile {
-    fn open(keyspace: &KeyspaceInner, db: &Reader, file: SegmentFile, len: u64) -> Result<OpenFile> {
+    fn open(keyspace: &KeyspaceInner, db: &Reader, from: &FileUse) -> Result<OpenFile> {
+        let FileUse { file, len, last_chunk, .. } = *from;
         let (kind, number, len) = match file {
             // A log may be longer than its records.
             SegmentFile::Log(number) => (SegmentKind::Wal, number, None),
@@ -180,18 +180,15 @@ impl OpenFile {
         };
         let path = keyspace.segments.dir().join(keyspace.segments.file_name(file));
         let reader = SegmentReader::open(db.env(), &path, kind, number, len)?;
-        Ok(OpenFile { file, reader, record: Vec::new(), start: 0, at: 0, seq: 0, left: 0 })
+        Ok(OpenFile { file, last_chunk, reader, record: Vec::new(), start: 0, at: 0, seq: 0, left: 0 })
     }
 
     /// The next put or delete: where it is, and its sequence number.
-    fn next(&mut self) -> Result<Option<(record::ChunkPlace, Seq, crate::wal::Entry<'_>)>> {
+    fn next(&mut self) -> Result<Option<(ChunkPlace, Seq, crate::wal::Entry<'_>)>> {
         while self.left == 0 {
             let Some(span) = self.reader.next(&mut self.record)? else {
-                // The file was closed: what cannot be read to its end is damaged.
-                return match self.reader.tail() {
-                    Some(Tail::Clean) => Ok(None),
-                    _ => Err(self.malformed(self.reader.valid_len())),
-                };
+                let end = self.reader.valid_len();
+                return if self.last_chunk < end { Ok(None) } else { Err(self.malformed(end)) };
             };
             if self.record.first().is_none_or(|first| *first == MAPS_RECORD) {
                 continue;

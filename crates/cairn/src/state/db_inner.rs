@@ -62,6 +62,9 @@ pub(crate) struct DbInner {
     /// Nanoseconds that a writer waits per KiB because compactions are behind: 2,000 at a debt of 2, 32,000 at a debt of 5
     /// (`background/install.rs`).
     pub slowdown: AtomicU64,
+    /// How near an index of a keyspace without order is to the end of its memory, in thousandths: the nearest of them, of those that collections
+    /// would make smaller.
+    pub index_pressure: AtomicU64,
     /// Bytes of values that collections could free, when a compaction or collection last ended, or nothing was due.
     pub dead_values: AtomicU64,
     /// Bytes of all immutable memtables: shared with the state, which changes it.

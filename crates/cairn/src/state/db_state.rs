@@ -348,6 +348,12 @@ impl State {
         sum.target = sum.target - u128::from(before.target) + u128::from(space.target);
     }
 
+    /// The largest [`HashLog::pressure`](super::HashLog::pressure) of all keyspaces without order.
+    pub(crate) fn index_pressure(&self) -> f64 {
+        let logs = self.keyspaces.values().filter_map(|k| k.inner.hash_log.as_ref());
+        logs.map(|log| log.pressure()).fold(0.0, f64::max)
+    }
+
     /// The largest compaction debt of all trees, or the debt of space of all of them together. `dead_values`: bytes of values that collections
     /// could free. `spare`: bytes beyond the target that are no reason to slow writers, however small the database is.
     pub(crate) fn largest_debt(&self, dead_values: u64, spare: u64) -> f64 {

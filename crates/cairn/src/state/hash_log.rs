@@ -4,15 +4,20 @@
 //! thread at a time does either, with the manifest locked. Readers see a slot at once: whatever they find there was visible before its
 //! flush began.
 
-use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::types::HashLogStats;
 use base::{Result, SegmentShare, Seq};
-use hashlog::{Change, HashIndex, Hint, HintFile, HintReader, LiveEntry, NewSlot, Place, Resolved};
+use hashlog::{
+    Change, FileUse, HashIndex, Hint, HintFile, HintReader, NewSlot, Place, Resolved, Slot, unpack,
+};
 use record::ChunkPlace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use table::{BlockCache, Pin};
 use values::{SegmentFile, Segments, own_segment};
+
+/// Collections are worthwhile for the memory of an index if one of so many of its entries is dead.
+const WORTHWHILE: u64 = 8;
 
 /// An entry that a flush or a collection has put into a hint file.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +30,15 @@ pub(crate) struct FlushedSlot {
     pub bytes: u64,
 }
 
+/// The entries that a collection has copied to a file.
+#[derive(Default)]
+pub(crate) struct Moved {
+    /// The slot of each, and where it is in the file, as one number.
+    pub entries: Vec<(Slot, u64)>,
+    /// Bytes of their keys and values.
+    pub bytes: u64,
+}
+
 /// The index and the hint files of a keyspace.
 pub(crate) struct HashLog {
     /// The number of the keyspace.
@@ -33,33 +47,14 @@ pub(crate) struct HashLog {
     files: Mutex<HintFiles>,
     /// No entry of the index has a larger sequence number.
     newest: AtomicU64,
+    /// Held while slots change from one file to another.
+    moving: Mutex<()>,
     /// What the index takes of the memory budget.
     pinned: Mutex<Vec<Pin>>,
     /// The index takes more than the budget has for it.
     full: AtomicBool,
-    /// The iterators over files of the keyspace. A collection that moves entries holds the lock; while there are any, none does.
-    holds: Mutex<usize>,
-}
-
-/// While it lives, no entry of a keyspace is moved to another file.
-pub(crate) struct Hold {
-    log: Arc<HashLog>,
-    segments: Arc<Segments>,
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        *self.log.holds.lock() -= 1;
-        self.segments.end_stillness(self.log.holder());
-    }
-}
-
-impl std::ops::Deref for Hold {
-    type Target = HashLog;
-
-    fn deref(&self) -> &HashLog {
-        &self.log
-    }
+    /// How near it is to that, in thousandths: see [`HashLog::pressure`].
+    pressure: AtomicU64,
 }
 
 #[derive(Default)]
@@ -98,9 +93,10 @@ impl HashLog {
             index,
             files,
             newest,
-            holds: Mutex::new(0),
+            moving: Mutex::default(),
             pinned: Mutex::default(),
             full: AtomicBool::new(false),
+            pressure: AtomicU64::new(0),
         }
     }
 
@@ -143,22 +139,15 @@ impl HashLog {
         self.newest.load(Ordering::Acquire)
     }
 
-    /// Keeps entries where they are. Waits while a collection installs its outcome.
-    pub(crate) fn hold(self: &Arc<Self>, segments: &Arc<Segments>) -> Hold {
-        segments.keep_still(self.holder());
-        *self.holds.lock() += 1;
-        Hold { log: self.clone(), segments: segments.clone() }
+    /// The files with entries: each entry is in one of them. Waits while a collection moves entries.
+    pub(crate) fn list_files(&self) -> Vec<FileUse> {
+        let _moving = self.moving.lock();
+        self.index.files()
     }
 
     /// Its number among the holders of segments: those of tables begin at the other end.
     fn holder(&self) -> u64 {
         u64::MAX - self.keyspace
-    }
-
-    /// Keeps iterators from beginning, so that entries can be moved. `None` if there are iterators.
-    pub(crate) fn try_move(&self) -> Option<MutexGuard<'_, usize>> {
-        let holds = self.holds.lock();
-        (*holds == 0).then_some(holds)
     }
 
     /// What users see of it.
@@ -204,24 +193,22 @@ impl HashLog {
         &self,
         (file, len): (SegmentFile, u64),
         resolved: Resolved,
-        moved: &[(LiveEntry, FlushedSlot)],
+        moved: &Moved,
         hints: Vec<HintFile>,
         gone: &[u64],
         newest_reader: Option<Seq>,
     ) -> Result<()> {
+        let _moving = self.moving.lock();
         let Resolved { others, held, .. } = resolved;
         let mut changes = resolved.dead;
-        if !moved.is_empty() {
+        if !moved.entries.is_empty() {
             let position = self.index.add_file(file, len)?;
-            for (live, slot) in moved {
-                let to = Some(Place::new(position, slot.at)?);
-                changes.push(Change { tag: live.tag, from: live.place, to });
+            changes.reserve_exact(moved.entries.len());
+            for (slot, at) in &moved.entries {
+                let to = Some(Place::new(position, unpack(*at))?);
+                changes.push(Change { tag: slot.tag, from: slot.place, to });
             }
-            self.index.note_bytes(
-                position,
-                moved.len() as u64,
-                moved.iter().map(|(_, slot)| slot.bytes).sum(),
-            );
+            self.index.note_bytes(position, moved.entries.len() as u64, moved.bytes);
         }
         self.index.change(&mut changes);
         let mut files = self.files.lock();
@@ -233,14 +220,19 @@ impl HashLog {
         Ok(())
     }
 
-    /// The index may be larger than the memory budget has room for: puts are refused then, until it is smaller or the database is opened with a
-    /// larger budget.
+    /// The index is larger than the memory budget has room for: puts wait for collections then, or are refused if these would not help.
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
 
+    /// How near the index is to the end of its memory, between 0 and 1: 0 as long as it has a quarter left, and also when collections would free
+    /// little of it.
+    pub(crate) fn pressure(&self) -> f64 {
+        self.pressure.load(Ordering::Relaxed) as f64 / 1000.0
+    }
+
     /// Takes the memory of the index from the budget of `cache`.
-    fn account(&self, cache: &Arc<BlockCache>) {
+    pub(crate) fn account(&self, cache: &Arc<BlockCache>) {
         let (mut pins, wanted) = (self.pinned.lock(), self.index.memory());
         let pinned = pins.iter().map(Pin::bytes).sum::<u64>();
         if pinned > wanted + wanted / 8 {
@@ -251,6 +243,13 @@ impl HashLog {
         let more = wanted.saturating_sub(pinned);
         let fits = more == 0 || cache.pin_needed(more).map(|pin| pins.push(pin)).is_some();
         self.full.store(!fits, Ordering::Relaxed);
+        let missing = if fits { 0 } else { more };
+        let (used, most) = (cache.pinned_bytes().saturating_add(missing), cache.most_needed());
+        let beyond = used.saturating_sub(most / 4 * 3).saturating_mul(1000) / (most / 4).max(1);
+        let slots = self.index.slots();
+        let dead = slots.saturating_sub(self.index.live());
+        let pressure = if dead >= slots / WORTHWHILE { beyond.min(1000) } else { 0 };
+        self.pressure.store(pressure, Ordering::Relaxed);
     }
 
     /// Tells the segments what of each file is alive, while the oldest reader reads at `oldest_reader`, and the cache what the index takes. Files of which
@@ -272,15 +271,16 @@ impl HashLog {
             let live = (file.live + kept).min(file.slots);
             // A file with nothing but dead entries is needed until a collection has compared their keys.
             let (count, bytes) = (live.max(1), file.bytes_of(live));
-            segments.set_share(holder, SegmentShare { segment: segment_of(file.file), count, bytes });
+            let share = SegmentShare { segment: segment_of(file.file), count, bytes };
+            segments.set_share(holder, share, file.slots - live);
         }
         files.shared = now;
-        files.kept.retain(|file, _| self.index.has_file(*file));
+        files.kept.retain(|file, _| self.index.find(*file).is_some());
     }
 
     /// Nothing of a segment is needed for the keyspace.
     pub(crate) fn give_up(&self, segments: &Segments, segment: u64) {
-        segments.set_share(self.holder(), SegmentShare { segment, count: 0, bytes: 0 });
+        segments.set_share(self.holder(), SegmentShare { segment, count: 0, bytes: 0 }, 0);
     }
 
     /// The keyspace is dropped: nothing of it is needed. Returns the numbers of its hint files.

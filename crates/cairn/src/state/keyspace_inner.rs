@@ -136,30 +136,23 @@ impl KeyspaceInner {
     /// Checks that an entry of this kind may be written.
     ///
     /// # Errors
-    /// `NoMemory` for a put if the index is full; `InvalidArgument` for a range delete if there is no order.
+    /// `InvalidArgument` for a range delete if there is no order.
     #[inline]
     pub(crate) fn check_kind(&self, kind: EntryKind) -> Result<()> {
         match &self.hash_log {
-            Some(log) if kind == EntryKind::DeleteRange || kind == EntryKind::Put && log.is_full() => {
-                Err(self.refused(kind))
-            }
+            Some(_) if kind == EntryKind::DeleteRange => Err(self.no_order()),
             _ => Ok(()),
         }
     }
 
-    #[cold]
-    fn refused(&self, kind: EntryKind) -> Error {
-        match kind {
-            EntryKind::Put => {
-                let bytes = self.hash_log.as_ref().map_or(0, |log| log.index.memory());
-                let what = format!(
-                    "keyspace {:?}: its index takes {bytes} bytes, and memory_budget has no room for more",
-                    self.name
-                );
-                Error::new(ErrorKind::NoMemory, what)
-            }
-            _ => self.no_order(),
-        }
+    /// The error for puts if the index of a keyspace without order does not fit into the memory budget.
+    pub(crate) fn no_memory(&self) -> Error {
+        let bytes = self.hash_log.as_ref().map_or(0, |log| log.index.memory());
+        let what = format!(
+            "keyspace {:?}: its index takes {bytes} bytes, and memory_budget has no room for more",
+            self.name
+        );
+        Error::new(ErrorKind::NoMemory, what)
     }
 
     /// Checks that the keyspace has an order.

@@ -17,7 +17,7 @@ mod writer_guard;
 
 pub(crate) use db_inner::DbInner;
 pub(crate) use db_state::{FLUSHED_ALL, FlushedCounts, ImmutableMemtable, KeyspaceState, PickContext, State};
-pub(crate) use hash_log::{FlushedSlot, HashLog, Hold};
+pub(crate) use hash_log::{FlushedSlot, HashLog, Moved};
 pub(crate) use keyspace_inner::{CLOSED, DROPPED, KeyspaceInner, Role, Tail, check_name};
 pub(crate) use read_state::{ReadState, hides, shows};
 pub(crate) use reader::Reader;

@@ -5,7 +5,7 @@ use crate::sync::Mutex;
 use crate::types::Options;
 use crate::wal::{MAX_OPEN_LOGS, log_file_name};
 use base::planted::{Bug, planted};
-use base::{Result, Seq};
+use base::{Error, ErrorKind, Result, Seq};
 use env::Env;
 use hashlog::{HintFile, HintReader};
 use std::collections::BTreeMap;
@@ -82,7 +82,15 @@ impl Tables {
     ) -> Result<Arc<HashLog>> {
         let reader = HintReader { env: env.clone(), dir: dir.to_owned() };
         let len_of = |file: SegmentFile| match file {
-            SegmentFile::Log(number) => env.len(&dir.join(log_file_name(number))),
+            SegmentFile::Log(number) => {
+                let path = dir.join(log_file_name(number));
+                env.len(&path).map_err(|e| match e.kind() {
+                    ErrorKind::NotFound => {
+                        Error::corruption(&path, 0, "the log is missing, with entries that a hint file names")
+                    }
+                    _ => e,
+                })
+            }
             SegmentFile::Values(number) => Ok(value_files.get(&number).map_or(0, |file| file.len)),
         };
         let log = HashLog::load(id, hints, &reader, &len_of)?;

@@ -75,7 +75,7 @@ pub(crate) struct Written {
     pub keyspace: Arc<KeyspaceInner>,
     /// The bytes to reserve in its memtable.
     pub need: usize,
-    has_puts: bool,
+    pub has_puts: bool,
 }
 
 impl Batch {

@@ -116,7 +116,7 @@ pub struct ScrubStats {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct StallStats {
-    /// Writes slowed down because flushes or compactions are behind, or the log is near its cap.
+    /// Writes slowed down because flushes, compactions or collections are behind, or the log is near its cap.
     pub slowdowns: u64,
     /// Seconds of these slowdowns.
     pub slowdown_seconds: f64,
@@ -128,6 +128,10 @@ pub struct StallStats {
     pub log_waits: u64,
     /// Seconds of these waits.
     pub log_wait_seconds: f64,
+    /// Puts that waited for a collection because the index of a keyspace without order had taken its part of the memory budget.
+    pub index_waits: u64,
+    /// Seconds of these waits.
+    pub index_wait_seconds: f64,
     /// Longest single wait, in seconds.
     pub longest_seconds: f64,
     /// The reason of the newest stall.
@@ -247,7 +251,7 @@ pub struct HashLogStats {
     pub hint_files: usize,
     /// See `hint_files`.
     pub hint_bytes: u64,
-    /// Puts are refused, because the memory budget has no room for the index.
+    /// The memory budget has no room for more: puts wait for collections, or are refused if too little is overwritten or deleted.
     pub is_full: bool,
 }
 

@@ -71,6 +71,9 @@ impl fmt::Display for Stats {
         write!(f, "stalls          {} slowdowns ({:.2} s), ", s.slowdowns, s.slowdown_seconds)?;
         write!(f, "{} waits for memory ({:.2} s), ", s.memtable_waits, s.memtable_wait_seconds)?;
         write!(f, "{} for the log ({:.2} s), ", s.log_waits, s.log_wait_seconds)?;
+        if s.index_waits > 0 {
+            write!(f, "{} for an index ({:.2} s), ", s.index_waits, s.index_wait_seconds)?;
+        }
         write!(f, "longest {:.0} ms", s.longest_seconds * 1000.0)?;
         match &s.last_reason {
             Some(reason) => writeln!(f, "; last: {reason}")?,

@@ -83,6 +83,7 @@ impl DbInner {
         }
         if kind == EntryKind::Put {
             self.admit()?;
+            self.admit_to_index(keyspace)?;
         }
         if planted(Bug::TrustEarlyTime) {
             yield_now();
@@ -127,6 +128,10 @@ impl DbInner {
         }
         if batch.has_puts {
             self.admit()?;
+            let with_puts = batch.keyspaces.iter().filter(|written| written.has_puts);
+            with_puts
+                .map(|written| &written.keyspace)
+                .try_for_each(|keyspace| self.admit_to_index(keyspace))?;
         }
         self.prepare_times(&batch)?;
         match self.take_writer(durability) {

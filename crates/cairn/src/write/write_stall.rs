@@ -1,12 +1,12 @@
-//! Write stalls: writers are slowed while compactions are behind, memory for memtables runs short, or the log is near its cap (ADR 24). And
-//! writes on a full disk: puts are refused once the reserve is spent, and deletes wait for background jobs that free space.
+//! Write stalls: writers are slowed while compactions or collections are behind, memory for memtables runs short, or the log is near its cap
+//! (ADR 24); and puts wait where an index in memory is full. And writes on a full disk: puts are refused once the reserve is spent, and deletes wait for background jobs that free space.
 //!
 //! Without background threads a refused put flushes the tombstones that are only in memory, at least a second after an attempt that freed
 //! nothing; with them the flush thread does so about once a second (`DbInner::look_for_space`).
 
 use crate::background::RETRY_PAUSE;
 use crate::parts::Stall;
-use crate::state::{DbInner, State, Writer};
+use crate::state::{DbInner, HashLog, KeyspaceInner, State, Writer};
 use crate::sync::Ordering;
 use base::{ErrorKind, Result};
 use std::time::Duration;
@@ -74,6 +74,44 @@ impl DbInner {
         let before = self.env.monotonic();
         let waited = self.wait_for(|state| done(state), |state| state.flush_error.clone());
         self.counters.note_stall(stall, self.env.monotonic().saturating_sub(before));
+        waited.and_then(|()| self.status.check_running())
+    }
+
+    /// Admits puts to a keyspace. While the index of one without order is full, they wait for collections.
+    ///
+    /// # Errors
+    /// `NoMemory` if collections would not help; the error of a collection.
+    #[inline]
+    pub(crate) fn admit_to_index(&self, keyspace: &KeyspaceInner) -> Result<()> {
+        match &keyspace.hash_log {
+            Some(log) if log.is_full() => self.await_index(keyspace, log),
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn await_index(&self, keyspace: &KeyspaceInner, log: &HashLog) -> Result<()> {
+        let has_room = || {
+            // Others may have given memory back.
+            log.account(self.tables.cache.cache());
+            !log.is_full() || keyspace.is_dropped()
+        };
+        if has_room() {
+            return Ok(());
+        }
+        self.update_slowdown(&self.state.lock());
+        self.tables.segments.note_change();
+        self.signals.compact_work.notify_all();
+        let before = self.env.monotonic();
+        let waited = self.wait_for(
+            |_| has_room(),
+            |state| match &state.collection_error {
+                Some(error) => Some(error.clone()),
+                None if state.collecting || log.pressure() > 0.0 && self.collection_is_due() => None,
+                None => Some(keyspace.no_memory()),
+            },
+        );
+        self.counters.note_stall(Stall::Index, self.env.monotonic().saturating_sub(before));
         waited.and_then(|()| self.status.check_running())
     }
 

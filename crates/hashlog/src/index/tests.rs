@@ -129,3 +129,13 @@ fn an_entry_takes_12_to_14_bytes() {
     assert_eq!(index.change(&mut changes), 999_000);
     assert!(index.memory() < 2 << 20, "{}", index.memory());
 }
+
+/// The suites of the whole store use these keys to meet two with the same tag.
+#[test]
+fn tags_of_known_keys_collide() {
+    let index = HashIndex::default();
+    for (one, other) in [(85085, 89441), (25241, 91826), (64679, 92511)] {
+        let tag = |number: u64| index.tag_of(format!("same tag/{number}").as_bytes());
+        assert_eq!(tag(one), tag(other), "{one} and {other}");
+    }
+}

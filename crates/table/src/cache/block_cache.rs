@@ -169,7 +169,12 @@ impl BlockCache {
 
     /// The same for memory without which the database cannot work: up to seven eighths of the budget.
     pub fn pin_needed(self: &Arc<Self>, bytes: u64) -> Option<Pin> {
-        self.pin_within(bytes, self.capacity / 8 * 7)
+        self.pin_within(bytes, self.most_needed())
+    }
+
+    /// The most that [`BlockCache::pin_needed`] allows to be pinned, in bytes.
+    pub fn most_needed(&self) -> u64 {
+        self.capacity / 8 * 7
     }
 
     fn pin_within(self: &Arc<Self>, bytes: u64, most: u64) -> Option<Pin> {
