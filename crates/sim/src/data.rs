@@ -22,6 +22,9 @@ pub struct Sizes {
     pub huge_value_every: u64,
 }
 
+/// Pairs of keys for which the index of a keyspace without order has the same part of their hashes: a test of that index checks it.
+const SAME_TAGS: [[u32; 2]; 3] = [[85085, 89441], [25241, 91826], [64679, 92511]];
+
 /// The keys of a run.
 pub struct Keys {
     pool: Vec<Vec<u8>>,
@@ -31,6 +34,7 @@ impl Keys {
     /// Draws the pool.
     pub fn new(rng: &mut Rng, sizes: Sizes) -> Keys {
         let mut keys = BTreeSet::from([Vec::new(), vec![0], vec![0xff], vec![0xff; 9], vec![0; 8]]);
+        keys.extend(SAME_TAGS.iter().flatten().map(|number| format!("same tag/{number}").into_bytes()));
         if sizes.huge_keys {
             // Equal except for the last byte: the worst case for prefix comparison.
             let mut long = vec![b'k'; MAX_KEY_LEN];

@@ -32,6 +32,7 @@ pub mod kill;
 pub mod lifetime;
 pub mod machine;
 pub mod model;
+pub mod ordering;
 pub mod random;
 pub mod session;
 pub mod sets;

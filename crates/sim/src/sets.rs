@@ -26,10 +26,6 @@ const SMALL: Sizes = Sizes { keys: 400, huge_keys: false, value_bytes_max: 2000,
 const MEDIUM: Sizes = Sizes { keys: 1500, huge_keys: false, value_bytes_max: 10_000, huge_value_every: 0 };
 const LARGE: Sizes = Sizes { keys: 300, huge_keys: true, value_bytes_max: 100 << 10, huge_value_every: 4000 };
 
-/// The presets whose keyspaces have an order.
-pub const ORDERED: [Preset; 5] =
-    [Preset::Balanced, Preset::PebblesDb, Preset::Leveled, Preset::Parallax, Preset::Mneme];
-
 /// All placements.
 pub const PLACEMENTS: [PlacementPolicy; 2] = [PlacementPolicy::InPlace, PlacementPolicy::Hybrid];
 
@@ -66,6 +62,7 @@ pub fn option_sets() -> Vec<OptionSet> {
     let leveled = preset(Preset::Leveled).top_level_bits(7).bit_decrement(2);
     let parallax = preset(Preset::Parallax).large_up_to(0.2);
     let balanced = preset(Preset::Balanced).top_level_bits(9).bit_decrement(2);
+    let hash_log = KeyspaceOptions::preset(Preset::HashLog).memtable_bytes(8 << 10);
     let mut sets = vec![
         set("balanced", 1, std::slice::from_ref(&balanced), MEDIUM),
         set("pebblesdb", 1, std::slice::from_ref(&pebbles), MEDIUM),
@@ -73,6 +70,10 @@ pub fn option_sets() -> Vec<OptionSet> {
         set("parallax", 1, std::slice::from_ref(&parallax), MEDIUM),
         set("mneme", 1, &[preset(Preset::Mneme).top_level_bits(9).bit_decrement(2)], MEDIUM),
         set("presets", 2, &[balanced.clone(), pebbles.clone(), leveled.clone(), parallax], SMALL),
+        // Batches, snapshots and collections over keyspaces with an order and without.
+        set("hash-log", 2, &[hash_log.clone(), tiny.clone()], MEDIUM),
+        set("hash-log-inline", 0, &[hash_log.clone(), hash_log.clone(), hybrid(0.3)], SMALL),
+        set("hash-log-large", 1, &[hash_log.memtable_bytes(64 << 10), tiny.clone()], LARGE),
         // The defaults of users: flushes happen only on request.
         set("defaults", 2, &[KeyspaceOptions::default()], MEDIUM),
         // All work inline, so that a failure replays exactly.
@@ -219,8 +220,8 @@ pub fn option_sets() -> Vec<OptionSet> {
                 set.options.memory_budget = 1 << 20;
                 set.options.dead_range_entries = 0;
             }
-            "values" => set.options.value_garbage_percent = 5,
-            "values-inline" => {
+            "values" | "hash-log" | "hash-log-large" => set.options.value_garbage_percent = 5,
+            "values-inline" | "hash-log-inline" => {
                 set.options.value_garbage_percent = 1;
                 set.options.max_open_files = 16;
             }
@@ -237,8 +238,8 @@ pub fn option_sets() -> Vec<OptionSet> {
     sets
 }
 
-/// Keyspace options with which a few dozen writes cause flushes and compactions: all presets and compressions,
-/// one-level trees, many guards, no filters.
+/// Keyspace options with which a few dozen writes cause flushes and compactions or collections: all presets and compressions,
+/// one-level trees, many guards, no filters, no order.
 pub fn tiny_shapes() -> Vec<(&'static str, KeyspaceOptions)> {
     let small = |options: KeyspaceOptions| options.memtable_bytes(4 << 10).block_size(256);
     let least = small(KeyspaceOptions::default()).block_size(128).bit_decrement(1);
@@ -269,6 +270,7 @@ pub fn tiny_shapes() -> Vec<(&'static str, KeyspaceOptions)> {
             least.clone().placement(PlacementPolicy::Hybrid).large_up_to(0.5).history(Retention::Versions(2)),
         ),
         ("no-filter", least.filter_bits_per_key(0).levels(3).max_tables_per_guard(2)),
+        ("hash-log", KeyspaceOptions::preset(Preset::HashLog).memtable_bytes(4 << 10)),
     ]
 }
 
@@ -282,8 +284,8 @@ mod tests {
         let sets = option_sets();
         let names: BTreeSet<_> = sets.iter().map(|s| s.name).collect();
         assert!(names.len() == sets.len() && sets.len() >= 24);
-        for preset in ORDERED {
-            assert!(names.contains(&preset.to_string()[..]));
+        for preset in Preset::ALL {
+            assert!(names.contains(&preset.to_string().replace('_', "-")[..]));
         }
         for set in &sets {
             set.options.validate().unwrap();

@@ -65,6 +65,8 @@ fn suite(bug: Bug) -> Suite {
         | Bug::CollectDespiteReaders
         | Bug::ForgetMovedValues
         | Bug::KeepLastValue
+        | Bug::TrustHash
+        | Bug::DropDeleteEarly
         | Bug::FilterDeniesKeys => MODEL,
         Bug::SkipDirectorySync
         | Bug::AcknowledgeBeforeSync
@@ -79,6 +81,7 @@ fn suite(bug: Bug) -> Suite {
         | Bug::CountOldChunks
         | Bug::RecycleBeforeEdit
         | Bug::ReferBeforeSync
+        | Bug::HintBeforeLog
         | Bug::SkipValueSync
         | Bug::FlushWithoutOlderLogs => CRASH,
         Bug::LoseEvictedVersion

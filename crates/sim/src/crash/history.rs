@@ -2,12 +2,13 @@
 //! after each.
 
 use super::ledger::Ledger;
-use super::setup::{Coverage, Focus, PATH, draw_options, has_order};
+use super::setup::{Coverage, Focus, PATH, draw_options};
 use super::trials::Trials;
 use crate::data::Value;
 use crate::finding::{Finding, Outcome};
 use crate::jobs::Job;
 use crate::model::{Incarnation, Write};
+use crate::ordering::has_order;
 use crate::random::{Draw, Rng, derive};
 use cairn::env::SimEnv;
 use cairn::{Database, Durability, Keyspace, Options};

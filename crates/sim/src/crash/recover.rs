@@ -2,8 +2,9 @@
 //! fifth of the cases a second crash happens during the open.
 
 use super::ledger::{Content, Cut, Expectation, Histories, Ledger, Recovered, Versions, add_version};
-use super::setup::{PATH, draw_options, has_order, lock};
+use super::setup::{PATH, draw_options, lock};
 use crate::finding::{Finding, Outcome, ensure, first_difference, show};
+use crate::ordering::{has_order, sorted_entries};
 use crate::random::{Draw, Rng, derive};
 use cairn::env::{SimEnv, Survival};
 use cairn::{Database, Durability, Keyspace, Options, Result, Retention, Slice};
@@ -100,10 +101,7 @@ fn read_all(db: &Database) -> Outcome<Recovered> {
 }
 
 fn read(keyspace: &Keyspace) -> Result<Content> {
-    let mut entries = keyspace.entries().collect::<Result<Vec<_>>>()?;
-    if !has_order(keyspace) {
-        entries.sort();
-    }
+    let entries = sorted_entries(keyspace, None)?;
     let retention = keyspace.options().history;
     if retention == Retention::None {
         return Ok(Content { entries, versions: None });

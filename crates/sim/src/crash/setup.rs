@@ -2,7 +2,7 @@
 
 use crate::random::{Draw, Rng};
 use crate::sets::PLACEMENTS;
-use cairn::{Compression, Engine, Keyspace, KeyspaceOptions, Preset, Retention};
+use cairn::{Compression, KeyspaceOptions, Preset, Retention};
 use std::sync::{Mutex, MutexGuard};
 
 /// Path of the database on the simulated disk.
@@ -47,11 +47,6 @@ pub(super) fn draw_options(rng: &mut Rng) -> KeyspaceOptions {
         .placement(*rng.pick(&PLACEMENTS))
         .large_up_to(*rng.pick(&[0.02, 0.2, 1.0]))
         .history(*rng.pick(&[Retention::None, Retention::None, Retention::All, Retention::Versions(2)]))
-}
-
-/// Whether the keys of a keyspace have an order.
-pub(super) fn has_order(keyspace: &Keyspace) -> bool {
-    keyspace.options().engine == Engine::Tree
 }
 
 /// Locks a mutex, even if a thread panicked while it held it: the panic is reported as a finding.

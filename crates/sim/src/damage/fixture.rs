@@ -251,7 +251,8 @@ impl Script {
         let (disk, older) = (Arc::downgrade(&self.env), self.older.clone());
         let no_tables = self.no_tables.clone();
         self.env.set_hook(Some(Box::new(move |op| {
-            let is_table = op.kind == OpKind::Create && op.path.extension().is_some_and(|e| e == "tbl");
+            let is_table =
+                op.kind == OpKind::Create && op.path.extension().is_some_and(|e| e == "tbl" || e == "hnt");
             if is_table && no_tables.load(Ordering::SeqCst) {
                 return Some(Fault::EIO);
             }

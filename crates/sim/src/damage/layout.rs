@@ -127,9 +127,13 @@ fn min_log(edit: &mut &[u8]) -> Option<u64> {
                 skip_bytes(edit);
             }
             7 => min_log = min_log.max(Some(varint(edit))),
-            9 => {
+            9 | 15 => {
                 varint(edit);
                 varint(edit);
+            }
+            14 => {
+                varint(edit);
+                skip_bytes(edit);
             }
             10 => skip_bytes(edit),
             2 | 4 | 5 | 6 | 8 | 11 | 12 | 13 => _ = varint(edit),

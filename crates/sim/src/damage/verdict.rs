@@ -4,9 +4,11 @@ use super::fixture::{Fixture, PATH, Versions};
 use super::undetectable::{AllowedLoss, allowed_loss};
 use crate::data::Value;
 use crate::finding::{Finding, Outcome, ensure, show, show_option};
+use crate::ordering::has_order;
 use crate::random::Rng;
 use cairn::env::SimEnv;
 use cairn::{Database, Error, ErrorKind, Keyspace, Retention};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One image in this many is also compacted and reopened.
@@ -127,8 +129,14 @@ fn read_all(db: &Database, fixture: &Fixture, expected: &AllowedLoss) -> Outcome
 type Pair<'a> = (&'a [u8], &'a [u8]);
 
 fn read_keyspace(keyspace: &Keyspace, truth: &[Pair<'_>], errors: &mut Vec<Error>) -> Outcome {
-    scan(keyspace.iter(), truth.iter(), errors).map_err(|f| f.context("scanning"))?;
-    scan(keyspace.iter().rev(), truth.iter().rev(), errors).map_err(|f| f.context("scanning backward"))?;
+    match has_order(keyspace) {
+        true => {
+            scan(keyspace.iter(), truth.iter(), errors).map_err(|f| f.context("scanning"))?;
+            scan(keyspace.iter().rev(), truth.iter().rev(), errors)
+                .map_err(|f| f.context("scanning backward"))?;
+        }
+        false => read_entries(keyspace, truth, errors).map_err(|f| f.context("reading all entries"))?,
+    }
     // All keys that may exist, the keys between them, and keys outside.
     let could_be = (0..25).map(|i| format!("k{i:02}").into_bytes()).chain([b"".to_vec(), b"zz".to_vec()]);
     for key in could_be {
@@ -181,6 +189,30 @@ fn read_versions(keyspace: &Keyspace, truth: &Versions, at_least: usize, errors:
         );
     }
     ensure!(found.is_empty(), "there are versions of {:?}", found.keys());
+    Ok(())
+}
+
+/// An iteration in no order must return the existing entries, up to the end or up to an error.
+fn read_entries(keyspace: &Keyspace, truth: &[Pair<'_>], errors: &mut Vec<Error>) -> Outcome {
+    let mut missing: BTreeMap<&[u8], &[u8]> = truth.iter().copied().collect();
+    for entry in keyspace.entries() {
+        let (key, value) = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                errors.push(error);
+                return Ok(());
+            }
+        };
+        let want = missing.remove(&key[..]);
+        ensure!(
+            want == Some(&value[..]),
+            "{} = {} instead of {}",
+            show(&key),
+            show(&value),
+            show_option(want)
+        );
+    }
+    ensure!(missing.is_empty(), "{:?} are missing", missing.keys());
     Ok(())
 }
 

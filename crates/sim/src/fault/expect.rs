@@ -4,6 +4,7 @@
 use crate::data::Value;
 use crate::finding::{Finding, Outcome, ensure, first_difference};
 use crate::model::{Incarnation, Write};
+use crate::ordering::sorted_entries;
 use cairn::{Database, Durability, Slice};
 use std::collections::BTreeMap;
 
@@ -224,7 +225,7 @@ fn difference(contents: &Contents, catalog: &Catalog, found: &Found) -> Option<S
 /// Reads all keyspaces completely.
 pub(super) fn read_all(db: &Database) -> cairn::Result<Found> {
     let read = |name: String| {
-        let entries = db.open_keyspace(&name)?.iter().collect::<cairn::Result<Vec<_>>>()?;
+        let entries = sorted_entries(&db.open_keyspace(&name)?, None)?;
         Ok((name, entries))
     };
     db.keyspaces().into_iter().map(read).collect()

@@ -7,9 +7,10 @@ use super::watch::Watch;
 use crate::data::Value;
 use crate::finding::{Finding, Outcome, ensure, show};
 use crate::model::{Incarnation, Write};
+use crate::ordering::{has_order, sorted_entries};
 use crate::random::{Draw, Rng, derive};
 use cairn::env::{Fault, OpKind, Repeat, SimEnv, Survival};
-use cairn::{Database, Durability, Error, ErrorKind, Keyspace, Range, Snapshot};
+use cairn::{Database, Durability, Error, ErrorKind, Keyspace, Slice, Snapshot};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -36,8 +37,23 @@ pub(super) struct Sound {
 
 /// An iteration in progress.
 struct Iteration {
-    range: Range,
-    rest: std::vec::IntoIter<(Vec<u8>, Value)>,
+    entries: Entries,
+    /// Whether they come in the order of their keys.
+    in_order: bool,
+    rest: BTreeMap<Vec<u8>, Value>,
+}
+
+type Entries = Box<dyn Iterator<Item = cairn::Result<(Slice, Slice)>>>;
+
+impl Iteration {
+    /// Fails unless the entry is the next one.
+    fn take(&mut self, (key, value): &(Slice, Slice)) -> Outcome {
+        let in_turn =
+            !self.in_order || self.rest.first_key_value().is_some_and(|(next, _)| next[..] == **key);
+        let want = self.rest.remove(&key[..]);
+        ensure!(in_turn && want.is_some_and(|want| want[..] == **value), "the iterator shows {}", show(key));
+        Ok(())
+    }
 }
 
 /// The state of the fault in a trial.
@@ -259,7 +275,10 @@ impl<'a> Trial<'a> {
             single = None;
             match change {
                 Change::DeleteRange(to, keys) => {
-                    batch.delete_range(&keyspace, &key[..]..&to[..]);
+                    match has_order(&keyspace) {
+                        true => batch.delete_range(&keyspace, &key[..]..&to[..]),
+                        false => keys.iter().for_each(|key| batch.delete(&keyspace, key)),
+                    }
                     keys.iter().for_each(|key| write(key, None));
                     continue;
                 }
@@ -381,15 +400,16 @@ impl<'a> Trial<'a> {
         let empty = BTreeMap::new();
         for (keyspace, incarnation) in self.open.values().cloned().collect::<Vec<_>>() {
             let mut want = contents.get(&incarnation).unwrap_or(&empty).iter();
-            for entry in snapshot.iter(&keyspace) {
-                match entry {
-                    Ok((key, value)) => ensure!(
-                        want.next().is_some_and(|w| w.0[..] == key[..] && w.1[..] == value[..]),
-                        "the snapshot shows {}",
-                        show(&key)
-                    ),
-                    Err(error) => return self.judge(&error, failures),
-                }
+            let entries = match sorted_entries(&keyspace, Some(&snapshot)) {
+                Ok(entries) => entries,
+                Err(error) => return self.judge(&error, failures),
+            };
+            for (key, value) in entries {
+                ensure!(
+                    want.next().is_some_and(|w| w.0[..] == key[..] && w.1[..] == value[..]),
+                    "the snapshot shows {}",
+                    show(&key)
+                );
             }
             ensure!(want.next().is_none(), "the snapshot misses something of {}", keyspace.name());
         }
@@ -398,34 +418,30 @@ impl<'a> Trial<'a> {
 
     /// Finishes the iteration in progress, and starts another one.
     fn iterate(&mut self, n: usize, failures: u64) -> Outcome {
-        if let Some(Iteration { range, mut rest }) = self.iteration.take() {
-            for entry in range {
+        if let Some(mut iteration) = self.iteration.take() {
+            while let Some(entry) = iteration.entries.next() {
                 match entry {
-                    Ok((key, value)) => ensure!(
-                        rest.next().is_some_and(|w| w.0[..] == key[..] && w.1[..] == value[..]),
-                        "the iterator shows {}",
-                        show(&key)
-                    ),
+                    Ok(entry) => iteration.take(&entry)?,
                     Err(error) => return self.judge(&error, failures),
                 }
             }
-            ensure!(rest.next().is_none(), "the iterator misses something");
+            ensure!(iteration.rest.is_empty(), "the iterator misses something");
         }
         let Some((keyspace, incarnation)) = self.keyspace(n) else { return Ok(()) };
-        let content = self.expected.now().get(&incarnation).cloned().unwrap_or_default();
-        let (mut range, mut rest) = (keyspace.iter(), content.into_iter().collect::<Vec<_>>().into_iter());
-        match range.next().transpose() {
-            Ok(entry) => {
-                let want = rest.next();
-                ensure!(
-                    entry.as_ref().map(|e| &e.0[..]) == want.as_ref().map(|w| &w.0[..]),
-                    "an iterator begins with another key"
-                );
-                self.iteration = Some(Iteration { range, rest });
-                Ok(())
-            }
-            Err(error) => self.judge(&error, failures),
+        let rest = self.expected.now().get(&incarnation).cloned().unwrap_or_default();
+        let in_order = has_order(&keyspace);
+        let entries: Entries = match in_order {
+            true => Box::new(keyspace.iter()),
+            false => Box::new(keyspace.entries()),
+        };
+        let mut iteration = Iteration { entries, in_order, rest };
+        match iteration.entries.next() {
+            Some(Ok(entry)) => iteration.take(&entry)?,
+            Some(Err(error)) => return self.judge(&error, failures),
+            None => ensure!(iteration.rest.is_empty(), "an iterator ends at its beginning"),
         }
+        self.iteration = Some(iteration);
+        Ok(())
     }
 
     fn get(&mut self, n: usize, key: &[u8], failures: u64) -> Outcome {

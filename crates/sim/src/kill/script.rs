@@ -9,8 +9,8 @@
 //! One more thread creates and drops keyspaces: step `2n - 1` creates `tmp-n` and writes into it, step `2n` drops it.
 
 use crate::random::{Rng, derive};
-use crate::sets::{ORDERED, PLACEMENTS};
-use cairn::{Batch, Database, Durability, Keyspace, KeyspaceOptions, Options};
+use crate::sets::PLACEMENTS;
+use cairn::{Batch, Database, Durability, Keyspace, KeyspaceOptions, Options, Preset};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Number of writer threads.
@@ -28,10 +28,15 @@ pub type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Small memtables and a small log, so that a child flushes, compacts and switches logs within 50 ms.
 pub fn options(seed: u64) -> (Options, KeyspaceOptions) {
     let mut rng = Rng::new(derive(seed, 11));
-    let preset = ORDERED[rng.below(ORDERED.len() as u64) as usize];
+    let preset = Preset::ALL[rng.below(Preset::ALL.len() as u64) as usize];
     let placement = PLACEMENTS[rng.below(2) as usize];
-    let keyspace = KeyspaceOptions::preset(preset).top_level_bits(11).bit_decrement(2);
-    let keyspace = keyspace.placement(placement).large_up_to(0.2);
+    let keyspace = match preset {
+        Preset::HashLog => KeyspaceOptions::preset(preset),
+        _ => {
+            let tree = KeyspaceOptions::preset(preset).top_level_bits(11).bit_decrement(2);
+            tree.placement(placement).large_up_to(0.2)
+        }
+    };
     let options = Options::default().memory_budget(4 << 20).log_cap(256 << 10).manifest_cap(1 << 10);
     (options.background_threads(rng.below(3) as usize), keyspace.memtable_bytes(32 << 10))
 }

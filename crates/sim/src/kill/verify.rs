@@ -3,6 +3,7 @@
 use super::reports::{KillCounts, Progress, Reports};
 use super::script::{CATALOG, NAMES, WRITERS, contents, number_of, options, temporary};
 use crate::finding::{Finding, Outcome, ensure, first_difference, show};
+use crate::ordering::sorted_entries;
 use crate::random::Rng;
 use cairn::{Database, ErrorKind, Slice};
 use std::collections::BTreeSet;
@@ -101,7 +102,9 @@ fn verify_thread(db: &Database, thread: u32, known: &mut Reports) -> Outcome {
     let mut got: Vec<Vec<(Slice, Slice)>> = Vec::new();
     for name in NAMES {
         let own = if name == "state" { thread.to_string() } else { format!("{thread}/") };
-        got.push(db.open_keyspace(name)?.prefix(own).collect::<cairn::Result<_>>()?);
+        let mut entries = sorted_entries(&db.open_keyspace(name)?, None)?;
+        entries.retain(|(key, _)| key.starts_with(own.as_bytes()));
+        got.push(entries);
     }
     let last = got[0].last().and_then(|(key, _)| number_of(key)).unwrap_or(0);
     let progress = known.entry(thread).or_default();

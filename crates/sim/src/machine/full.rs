@@ -8,8 +8,8 @@ use super::{said, start};
 use crate::finding::{Finding, Outcome, ensure};
 use crate::jobs::Job;
 use crate::random::{Draw, Rng, derive};
-use crate::sets::{ORDERED, PLACEMENTS};
-use cairn::{Compression, Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};
+use crate::sets::PLACEMENTS;
+use cairn::{Compression, Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset};
 use clap::{Args, ValueEnum};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -186,12 +186,14 @@ struct Trial {
 
 impl Trial {
     fn new(disk: Disk, size: u64, seed: u64, rng: &mut Rng) -> Trial {
-        let keyspace = KeyspaceOptions::preset(*rng.pick(&ORDERED))
+        let preset = *rng.pick(&Preset::ALL);
+        let keyspace = KeyspaceOptions::preset(preset)
             .memtable_bytes(*rng.pick(&[16 << 10, 64 << 10, 256 << 10]))
-            .compression(*rng.pick(&[Compression::None, Compression::Lz4]))
-            .placement(*rng.pick(&PLACEMENTS))
-            .top_level_bits(14)
-            .bit_decrement(2);
+            .compression(*rng.pick(&[Compression::None, Compression::Lz4]));
+        let keyspace = match preset {
+            Preset::HashLog => keyspace,
+            _ => keyspace.placement(*rng.pick(&PLACEMENTS)).top_level_bits(14).bit_decrement(2),
+        };
         let options = Options::default()
             .memory_budget(*rng.pick(&[1 << 20, 4 << 20]))
             .log_cap(*rng.pick(&[64 << 10, 1 << 20]))

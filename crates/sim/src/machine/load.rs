@@ -1,8 +1,9 @@
 //! The writes of one thread with its own keys, and incompressible values.
 
 use crate::finding::{Finding, Outcome, ensure, show, show_option};
+use crate::ordering::{has_order, sorted_entries};
 use crate::random::{Draw, Rng, derive};
-use cairn::{Durability, Keyspace};
+use cairn::{Durability, Keyspace, Slice};
 use std::collections::BTreeMap;
 
 /// The writes of one thread, and their results.
@@ -75,7 +76,14 @@ impl Load {
 
     /// Fails unless reads and a scan show exactly the acknowledged writes.
     pub fn verify(&self, keyspace: &Keyspace) -> Outcome {
-        let mut scan = keyspace.prefix(format!("{}/", self.thread));
+        let prefix = format!("{}/", self.thread);
+        let mut scan: Box<dyn Iterator<Item = cairn::Result<(Slice, Slice)>>> = match has_order(keyspace) {
+            true => Box::new(keyspace.prefix(prefix)),
+            false => {
+                let entries = sorted_entries(keyspace, None)?.into_iter();
+                Box::new(entries.filter(move |(key, _)| key.starts_with(prefix.as_bytes())).map(Ok))
+            }
+        };
         for (&number, &version) in &self.present {
             let (key, value) = (self.key(number), self.value(number, version));
             let found = keyspace.get(&key)?;

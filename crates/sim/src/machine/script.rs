@@ -5,6 +5,7 @@
 //! the same in every run.
 
 use crate::finding::{Finding, Outcome, first_difference};
+use crate::ordering::sorted_entries;
 use crate::random::{Draw, Rng, derive};
 use crate::sets::PLACEMENTS;
 use cairn::{Database, Durability, KeyspaceOptions, Options};
@@ -167,7 +168,7 @@ pub enum Mismatch {
 pub fn read(db: &Database) -> cairn::Result<State> {
     let mut state = State::new();
     for name in db.keyspaces() {
-        let pairs = db.open_keyspace(&name)?.iter().collect::<cairn::Result<Vec<_>>>()?;
+        let pairs = sorted_entries(&db.open_keyspace(&name)?, None)?;
         state.insert(name, pairs.into_iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect());
     }
     Ok(state)

@@ -3,6 +3,7 @@
 use super::held::{HeldRange, MAX_HELD};
 use super::state::Session;
 use crate::finding::{Outcome, ensure, show};
+use crate::ordering::has_order;
 use crate::random::Draw;
 use std::ops::Bound;
 
@@ -26,6 +27,11 @@ impl Session {
         let (snapshot, at) = self.held.snapshots.swap_remove(index);
         let open = self.draw_keyspace();
         self.note(|| format!("release the snapshot as of {at}"));
+        if !has_order(&open.keyspace) {
+            let checked = self.compare_entries(&open, Some(&snapshot), at);
+            self.model.unpin(at);
+            return checked;
+        }
         let range = snapshot.iter(&open.keyspace);
         let mut range = HeldRange::new(range, open.incarnation, at, Bound::Unbounded, Bound::Unbounded);
         drop(snapshot);
@@ -36,7 +42,7 @@ impl Session {
 
     pub(super) fn hold_cursor(&mut self) -> Outcome {
         if self.held.cursors.len() < MAX_HELD {
-            let mut cursor = self.open_cursor();
+            let Some(mut cursor) = self.open_cursor() else { return Ok(()) };
             if cursor.at == self.model.version() {
                 self.model.pin();
                 cursor.walk(&mut self.rng, &self.keys, &self.model, 3)?;
@@ -48,7 +54,7 @@ impl Session {
 
     pub(super) fn hold_range(&mut self) -> Outcome {
         if self.held.ranges.len() < MAX_HELD {
-            let range = self.open_range()?;
+            let Some(range) = self.open_range() else { return Ok(()) };
             if range.at == self.model.version() {
                 self.model.pin();
                 self.held.ranges.push(range);

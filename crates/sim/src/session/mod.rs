@@ -11,7 +11,7 @@ mod state;
 mod writes;
 
 use crate::data::Keys;
-use crate::finding::{Finding, Outcome, ensure, first_difference};
+use crate::finding::{Finding, Outcome, ensure};
 use crate::jobs::Job;
 use crate::model::Model;
 use crate::random::{Draw, Rng, derive};
@@ -139,18 +139,8 @@ impl Session {
         let now = [(None, self.model.version())];
         let views = now.into_iter().chain(self.held.snapshots.iter().map(|(s, at)| (Some(s), *at)));
         for (snapshot, at) in views {
-            for (name, open) in &self.open {
-                let range = match snapshot {
-                    Some(snapshot) => snapshot.iter(&open.keyspace),
-                    None => open.keyspace.iter(),
-                };
-                let got = range.collect::<cairn::Result<Vec<_>>>()?;
-                let got = got.iter().map(|(k, v)| (&k[..], &v[..]));
-                let want = self.model.all(open.incarnation, at).map(|(k, v)| (k, &v[..]));
-                if let Some(difference) = first_difference(got, want) {
-                    let view = if snapshot.is_some() { "in a snapshot" } else { "now" };
-                    return Err(Finding::new(format!("keyspace {name}, {view}: {difference}")));
-                }
+            for open in self.open.values() {
+                self.compare_entries(open, snapshot, at)?;
             }
         }
         Ok(())

@@ -1,10 +1,12 @@
 //! Reads of the present state and of held snapshots.
 
 use super::held::{HeldCursor, HeldRange};
-use super::state::{ReadView, Session, same};
-use crate::finding::{Outcome, ensure, show};
-use crate::model::prefix_end;
+use super::state::{Open, ReadView, Session, same};
+use crate::finding::{Finding, Outcome, ensure, first_difference, show};
+use crate::model::{Version, prefix_end};
+use crate::ordering::{has_order, sorted_entries};
 use crate::random::Draw;
+use cairn::Snapshot;
 use std::ops::Bound;
 
 impl Session {
@@ -66,14 +68,14 @@ impl Session {
     }
 
     pub(super) fn range(&mut self) -> Outcome {
-        let mut range = self.open_range()?;
+        let Some(mut range) = self.open_range() else { return Ok(()) };
         let steps = self.draw_steps();
         range.advance(&mut self.rng, &self.model, steps)
     }
 
-    /// A range with random bounds, not read yet.
-    pub(super) fn open_range(&mut self) -> Outcome<HeldRange> {
-        let open = self.draw_keyspace();
+    /// A range with random bounds, not read yet; `None` if no keyspace has an order.
+    pub(super) fn open_range(&mut self) -> Option<HeldRange> {
+        let open = self.draw_ordered()?;
         let (low, high) = self.draw_bounds();
         let ReadView { snapshot, at } = self.draw_read_view();
         self.note(|| format!("range {} {low:?} {high:?} as of {at}", open.keyspace.name()));
@@ -81,11 +83,11 @@ impl Session {
             Some(snapshot) => snapshot.range::<Vec<u8>>(&open.keyspace, (low.clone(), high.clone())),
             None => open.keyspace.range::<Vec<u8>>((low.clone(), high.clone())),
         };
-        Ok(HeldRange::new(range, open.incarnation, at, low, high))
+        Some(HeldRange::new(range, open.incarnation, at, low, high))
     }
 
     pub(super) fn prefix(&mut self) -> Outcome {
-        let open = self.draw_keyspace();
+        let Some(open) = self.draw_ordered() else { return Ok(()) };
         let prefix = self.keys.prefix(&mut self.rng);
         let ReadView { snapshot, at } = self.draw_read_view();
         self.note(|| format!("prefix {} {} as of {at}", open.keyspace.name(), show(&prefix)));
@@ -104,6 +106,9 @@ impl Session {
         let open = self.draw_keyspace();
         let ReadView { snapshot, at } = self.draw_read_view();
         self.note(|| format!("iter {} as of {at}", open.keyspace.name()));
+        if !has_order(&open.keyspace) {
+            return self.compare_entries(&open, snapshot.as_ref(), at);
+        }
         let iter = || match &snapshot {
             Some(snapshot) => snapshot.iter(&open.keyspace),
             None => open.keyspace.iter(),
@@ -121,32 +126,47 @@ impl Session {
         range.advance(&mut self.rng, &self.model, usize::MAX)
     }
 
+    /// Compares all entries of a keyspace with the model.
+    pub(super) fn compare_entries(&self, open: &Open, snapshot: Option<&Snapshot>, at: Version) -> Outcome {
+        let got = sorted_entries(&open.keyspace, snapshot)?;
+        let got = got.iter().map(|(k, v)| (&k[..], &v[..]));
+        let want = self.model.all(open.incarnation, at).map(|(k, v)| (k, &v[..]));
+        match first_difference(got, want) {
+            None => Ok(()),
+            Some(difference) => {
+                let (name, view) =
+                    (open.keyspace.name(), if snapshot.is_some() { "in a snapshot" } else { "now" });
+                Err(Finding::new(format!("keyspace {name}, {view}: {difference}")))
+            }
+        }
+    }
+
     /// Number of entries to read: mostly a few, sometimes all.
     fn draw_steps(&mut self) -> usize {
         if self.rng.chance(1, 12) { usize::MAX } else { self.rng.between(0, 40) }
     }
 
     pub(super) fn cursor(&mut self) -> Outcome {
-        let mut cursor = self.open_cursor();
+        let Some(mut cursor) = self.open_cursor() else { return Ok(()) };
         let steps = self.rng.between(1, 40);
         cursor.walk(&mut self.rng, &self.keys, &self.model, steps)
     }
 
-    /// A cursor, with or without bounds, not positioned yet.
-    pub(super) fn open_cursor(&mut self) -> HeldCursor {
-        let open = self.draw_keyspace();
+    /// A cursor, with or without bounds, not positioned yet; `None` if no keyspace has an order.
+    pub(super) fn open_cursor(&mut self) -> Option<HeldCursor> {
+        let open = self.draw_ordered()?;
         let ReadView { snapshot, at } = self.draw_read_view();
         if snapshot.is_none() && self.rng.chance(1, 3) {
             let (low, high) = self.draw_bounds();
             self.note(|| format!("cursor {} {low:?} {high:?}", open.keyspace.name()));
             let cursor = open.keyspace.cursor_bounded::<Vec<u8>>((low.clone(), high.clone()));
-            return HeldCursor::new(cursor, open.incarnation, at, low, high);
+            return Some(HeldCursor::new(cursor, open.incarnation, at, low, high));
         }
         self.note(|| format!("cursor {} as of {at}", open.keyspace.name()));
         let cursor = match &snapshot {
             Some(snapshot) => snapshot.cursor(&open.keyspace),
             None => open.keyspace.cursor(),
         };
-        HeldCursor::new(cursor, open.incarnation, at, Bound::Unbounded, Bound::Unbounded)
+        Some(HeldCursor::new(cursor, open.incarnation, at, Bound::Unbounded, Bound::Unbounded))
     }
 }

@@ -4,6 +4,7 @@ use super::held::Held;
 use crate::data::Keys;
 use crate::finding::{Outcome, ensure, show, show_option};
 use crate::model::{Incarnation, Model, Version};
+use crate::ordering::has_order;
 use crate::random::{Draw, Rng};
 use crate::sets::OptionSet;
 use cairn::env::Env;
@@ -63,6 +64,12 @@ impl Session {
     pub(super) fn draw_keyspace(&mut self) -> Open {
         let names: Vec<&String> = self.open.keys().collect();
         self.open[*self.rng.pick(&names)].clone()
+    }
+
+    /// A keyspace whose keys have an order, if there is one.
+    pub(super) fn draw_ordered(&mut self) -> Option<Open> {
+        let ordered: Vec<&Open> = self.open.values().filter(|open| has_order(&open.keyspace)).collect();
+        (!ordered.is_empty()).then(|| (*self.rng.pick(&ordered)).clone())
     }
 
     pub(super) fn draw_key(&mut self) -> Vec<u8> {

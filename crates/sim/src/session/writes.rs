@@ -4,6 +4,7 @@ use super::state::{Open, Session};
 use crate::data::{self, Value};
 use crate::finding::{Outcome, ensure, show};
 use crate::model::{Incarnation, Write, prefix_end};
+use crate::ordering::has_order;
 use crate::random::Draw;
 use cairn::{Compression, Database, Durability, ErrorKind, KeyspaceOptions, limits};
 use std::ops::Bound;
@@ -64,7 +65,7 @@ impl Session {
     }
 
     pub(super) fn delete_range(&mut self) -> Outcome {
-        let open = self.draw_keyspace();
+        let Some(open) = self.draw_ordered() else { return Ok(()) };
         let durability = *self.rng.pick(&DURABILITIES);
         let (low, high) = if self.rng.chance(1, 4) {
             let prefix = self.keys.prefix(&mut self.rng);
@@ -96,7 +97,7 @@ impl Session {
         for _ in 0..self.rng.between(0, most) {
             let (open, key) = (self.draw_keyspace(), self.draw_key());
             len += 1;
-            if self.rng.chance(1, 30) {
+            if has_order(&open.keyspace) && self.rng.chance(1, 30) {
                 let (low, high) = self.draw_range(open.incarnation);
                 let bounds = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
                 writes.extend(self.model.deletes(open.incarnation, bounds, &writes));
@@ -158,7 +159,7 @@ impl Session {
     }
 
     pub(super) fn compact_range(&mut self) -> Outcome {
-        let open = self.draw_keyspace();
+        let Some(open) = self.draw_ordered() else { return Ok(()) };
         let (low, high) = self.draw_bounds();
         self.note(|| format!("compact_range {} {low:?} {high:?}", open.keyspace.name()));
         Ok(open.keyspace.compact_range::<Vec<u8>>((low, high))?)
