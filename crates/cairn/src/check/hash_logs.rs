@@ -71,6 +71,15 @@ impl HashLogCheck<'_> {
             SegmentFile::Log(number) => (SegmentKind::Wal, number),
             SegmentFile::Values(number) => (SegmentKind::Values, number),
         };
+        if let SegmentFile::Values(number) = file
+            && let Some(described) = self.segments.value_files().iter().find(|other| other.number == number)
+        {
+            let len = self.env.len(&path)?;
+            if len != described.len {
+                let what = format!("the file has {len} bytes instead of {}", described.len);
+                return Err(Error::corruption(&path, len.min(described.len), what));
+            }
+        }
         let (mut left, mut stepped, mut wrong) = (named.iter().peekable(), Ok(()), None);
         let mut visit = |placed: Placed<'_>| {
             stepped = step((placed.entry.key.len() + placed.entry.value.len()) as u64);

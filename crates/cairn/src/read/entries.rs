@@ -8,7 +8,7 @@ use super::range::Range;
 use super::read_view::HeldSeq;
 use crate::state::{HashLog, KeyspaceInner, ReadState, Reader};
 use crate::wal::{Entries as Decoded, MAPS_RECORD, decode_batch};
-use base::{Cursor as _, EntryKind, Error, Result, Seq, Slice};
+use base::{Cursor as _, EntryKind, Error, ErrorKind, Result, Seq, Slice};
 use hashlog::{FileUse, Place};
 use memtable::MemtableCursor;
 use record::{ChunkPlace, SegmentKind, SegmentReader, chunk_place};
@@ -179,16 +179,22 @@ impl OpenFile {
             SegmentFile::Values(number) => (SegmentKind::Values, number, Some(len)),
         };
         let path = keyspace.segments.dir().join(keyspace.segments.file_name(file));
-        let reader = SegmentReader::open(db.env(), &path, kind, number, len)?;
+        let missing = |e: Error| match e.kind() {
+            ErrorKind::NotFound => Error::corruption(&path, 0, "the file is missing"),
+            _ => e,
+        };
+        let reader = SegmentReader::open(db.env(), &path, kind, number, len).map_err(missing)?;
         Ok(OpenFile { file, last_chunk, reader, record: Vec::new(), start: 0, at: 0, seq: 0, left: 0 })
     }
 
     /// The next put or delete: where it is, and its sequence number.
     fn next(&mut self) -> Result<Option<(ChunkPlace, Seq, crate::wal::Entry<'_>)>> {
         while self.left == 0 {
+            if self.last_chunk < self.reader.valid_len() {
+                return Ok(None);
+            }
             let Some(span) = self.reader.next(&mut self.record)? else {
-                let end = self.reader.valid_len();
-                return if self.last_chunk < end { Ok(None) } else { Err(self.malformed(end)) };
+                return Err(self.malformed(self.reader.valid_len()));
             };
             if self.record.first().is_none_or(|first| *first == MAPS_RECORD) {
                 continue;

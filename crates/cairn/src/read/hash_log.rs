@@ -64,10 +64,8 @@ impl KeyspaceInner {
             }
         }
         let missing = candidates.first().map(|candidate| self.segments.file_name(candidate.file));
-        Err(Error::new(
-            ErrorKind::Corruption,
-            format!("{}: the file is missing", missing.unwrap_or_default()),
-        ))
+        let path = self.segments.dir().join(missing.unwrap_or_default());
+        Err(Error::corruption(&path, 0, "the file is missing"))
     }
 
     /// Reads the part of a file in which an entry is. `None`: it is not `cached`.

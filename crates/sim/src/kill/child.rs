@@ -2,8 +2,9 @@
 
 use super::kill_point::{KillPoint, KillPointEnv};
 use super::record::{OPENING, READY, Record};
-use super::script::{CATALOG, NAMES, WRITERS, change_catalog, durability, key, number_of, options, write};
+use super::script::{CATALOG, NAMES, WRITERS, change_catalog, durability, number_of, options, write};
 use crate::finding::{Finding, Outcome};
+use crate::ordering::sorted_entries;
 use cairn::env::RealEnv;
 use cairn::{Database, Durability, Keyspace};
 use clap::Args;
@@ -76,8 +77,10 @@ fn writer(db: &Database, spaces: &[Keyspace; 3], thread: u32) {
 }
 
 fn write_on(db: &Database, spaces: &[Keyspace; 3], thread: u32) -> Outcome {
-    let own = key(thread, 0)..key(thread + 1, 0);
-    let last = spaces[0].range(own).next_back().transpose()?;
+    let own = format!("{thread}/");
+    let mut entries = sorted_entries(&spaces[0], None)?;
+    entries.retain(|(key, _)| key.starts_with(own.as_bytes()));
+    let last = entries.pop();
     let mut number = last.and_then(|(key, _)| number_of(&key)).unwrap_or(0);
     loop {
         number += 1;
