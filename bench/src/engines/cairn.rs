@@ -93,10 +93,14 @@ fn open_with(
 fn open_cairn(dir: &Path, requested: &RequestedSettings, keyspace: KeyspaceOptions) -> Result<Cairn> {
     // Half of the budget is for the cache, the other half for memtables; two of them are in use at a time. The index of a keyspace without order takes
     // the place of the cache, and does not fit into that of the largest groups.
-    let halves = if keyspace.engine == cairn::Engine::HashLog { 4 } else { 2 };
-    let options = Options::default()
+    let halves = if keyspace.engine == cairn::Engine::HashLog { 6 } else { 2 };
+    let mut options = Options::default()
         .memory_budget(halves * requested.cache_bytes.max(2 * requested.memtable_bytes))
         .background_threads(requested.background_threads);
+    if keyspace.engine == cairn::Engine::HashLog {
+        // Collections of less copy more, and keep less space.
+        options = options.value_garbage_percent(40);
+    }
     Ok(Cairn::open(dir, options, keyspace)?)
 }
 

@@ -22,8 +22,9 @@ use std::sync::Arc;
 use tree::{DatabaseEdit, LiveTable};
 use values::{FileUse, Maps, SegmentFile, ValueFile, own_segment, pick, value_file_name};
 
-/// Upper bound of the live bytes that one collection copies, unless a single file has more.
-const MAX_LIVE_BYTES: u64 = 64 << 20;
+/// Bounds of what one collection copies and has in memory, in bytes, unless a single file has more: an eighth of the memory budget between them. A
+/// keyspace without order has all its hint files read for each collection.
+const MAX_LIVE_BYTES: std::ops::RangeInclusive<u64> = 64 << 20..=256 << 20;
 
 /// The new file is written, and the rate limiter told, in portions of this many bytes. After as many that were read, too, the collection looks
 /// whether it should rest.
@@ -109,7 +110,8 @@ impl DbInner {
     /// The files that should be collected, if the disk has room for what is alive in them.
     fn due_files(&self) -> Option<Vec<FileUse>> {
         let mut files = self.tables.segments.uses(self.oldest_log());
-        let picked = pick(&files, self.garbage_percent(), MAX_LIVE_BYTES);
+        let most = (self.options.memory_budget / 8).clamp(*MAX_LIVE_BYTES.start(), *MAX_LIVE_BYTES.end());
+        let picked = pick(&files, self.garbage_percent(), most);
         if picked.is_empty() {
             return None;
         }

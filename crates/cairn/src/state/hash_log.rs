@@ -225,7 +225,7 @@ impl HashLog {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// How near the index is to the end of its memory, between 0 and 1: 0 as long as it has a quarter left, and also when collections would free
+    /// How near the index is to the end of its memory, between 0 and 1: 0 as long as it has an eighth left, and also when collections would free
     /// little of it.
     pub(crate) fn pressure(&self) -> f64 {
         self.pressure.load(Ordering::Relaxed) as f64 / 1000.0
@@ -245,7 +245,7 @@ impl HashLog {
         self.full.store(!fits, Ordering::Relaxed);
         let missing = if fits { 0 } else { more };
         let (used, most) = (cache.pinned_bytes().saturating_add(missing), cache.most_needed());
-        let beyond = used.saturating_sub(most / 4 * 3).saturating_mul(1000) / (most / 4).max(1);
+        let beyond = used.saturating_sub(most / 8 * 7).saturating_mul(1000) / (most / 8).max(1);
         let slots = self.index.slots();
         let dead = slots.saturating_sub(self.index.live());
         let pressure = if dead >= slots / WORTHWHILE { beyond.min(1000) } else { 0 };
