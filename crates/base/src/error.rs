@@ -25,6 +25,8 @@ pub enum ErrorKind {
     Corruption,
     /// Use a newer Cairn: this version does not know the file's format version.
     Unsupported,
+    /// Read it with the type that it was written with: a typed key or value has another one.
+    WrongType,
     /// Leave the write out, or keep versions longer: its time lies before what the retention of the keyspace keeps.
     Expired,
     /// Free disk space, then continue: the disk or a quota is full. No acknowledged write is lost.

@@ -50,6 +50,7 @@ mod salvage;
 mod seal;
 mod state;
 mod sync;
+pub mod typed;
 mod types;
 mod wal;
 mod write;

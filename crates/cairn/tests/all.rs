@@ -37,3 +37,4 @@ mod scans;
 mod scrub;
 mod shapes;
 mod stalls;
+mod typed;

@@ -2,6 +2,7 @@
 
 use crate::failure;
 use crate::text::{parse_size, unhex};
+use crate::types::{KeyType, ValueType};
 use std::ffi::OsString;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -82,6 +83,36 @@ pub struct FormArgs {
     /// Keys and values are hexadecimal, in arguments and output
     #[arg(long)]
     pub hex: bool,
+}
+
+/// The types of keys and values, for keyspaces of typed keys or values.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct TypeArgs {
+    /// Type of the keys: u64, i64, u32, i32, f64, f32, bool, char, string or bytes, or several with commas between them for keys of several elements,
+    /// which have commas between them, too. Text has the escapes that `scan` prints, and `\,` for a comma
+    #[arg(long, value_name = "TYPES", conflicts_with = "hex")]
+    pub key_type: Option<KeyType>,
+    /// Type of the values
+    #[arg(long = "type", value_name = "TYPE", value_enum, conflicts_with = "hex")]
+    pub value_type: Option<ValueType>,
+}
+
+impl TypeArgs {
+    /// The bytes of a key that is an argument.
+    pub fn key(&self, argument: &OsString, hex: bool) -> failure::Result<Vec<u8>> {
+        match &self.key_type {
+            Some(types) => types.encode(argument.as_encoded_bytes(), false),
+            None => bytes_of(argument, hex),
+        }
+    }
+
+    /// The bytes of a value that is an argument.
+    pub fn value(&self, argument: &OsString, hex: bool) -> failure::Result<Vec<u8>> {
+        match self.value_type {
+            Some(value_type) => value_type.encode(argument.as_encoded_bytes()),
+            None => bytes_of(argument, hex),
+        }
+    }
 }
 
 /// A part of a keyspace.
@@ -183,17 +214,26 @@ fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
 impl BoundsArgs {
     /// The bounds, with keys decoded according to `hex`.
     pub fn bounds(&self, hex: bool) -> failure::Result<Bounds> {
+        self.typed_bounds(&TypeArgs::default(), hex)
+    }
+
+    /// The bounds, with keys of some types. A prefix is the first elements of a key.
+    pub fn typed_bounds(&self, types: &TypeArgs, hex: bool) -> failure::Result<Bounds> {
         let mut bounds =
             Bounds { limit: self.limit.unwrap_or(u64::MAX), reverse: self.reverse, ..Bounds::default() };
         let named = |name: &'static str| move |f: failure::Failure| f.context(name);
         if let Some(key) = &self.from {
-            bounds.from(bytes_of(key, hex).map_err(named("--from"))?);
+            bounds.from(types.key(key, hex).map_err(named("--from"))?);
         }
         if let Some(key) = &self.to {
-            bounds.to(bytes_of(key, hex).map_err(named("--to"))?);
+            bounds.to(types.key(key, hex).map_err(named("--to"))?);
         }
         if let Some(prefix) = &self.prefix {
-            bounds.prefix(bytes_of(prefix, hex).map_err(named("--prefix"))?);
+            let bytes = match &types.key_type {
+                Some(types) => types.encode(prefix.as_encoded_bytes(), true),
+                None => bytes_of(prefix, hex),
+            };
+            bounds.prefix(bytes.map_err(named("--prefix"))?);
         }
         Ok(bounds)
     }

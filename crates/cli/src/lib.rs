@@ -27,6 +27,7 @@ mod progress;
 mod store;
 mod text;
 mod times;
+mod types;
 
 use clap::{CommandFactory, Parser};
 use command_line::{Cli, Command};

@@ -8,7 +8,8 @@
 //!
 //! `load --format tsv` reads the text form, `load --format jsonl` the JSON form.
 
-use crate::args::FormArgs;
+use crate::args::{FormArgs, TypeArgs};
+use crate::failure::Result;
 use crate::text::{escape_into, hex_into};
 use std::io::{self, BufWriter, StdoutLock, Write};
 
@@ -56,49 +57,72 @@ pub fn stdout() -> BufWriter<StdoutLock<'static>> {
 pub struct Printer {
     form: Form,
     parts: Parts,
+    types: TypeArgs,
     line: Vec<u8>,
 }
 
 impl Printer {
     /// A printer of records.
     pub fn new(form: Form, parts: Parts) -> Printer {
-        Printer { form, parts, line: Vec::new() }
+        Printer { form, parts, types: TypeArgs::default(), line: Vec::new() }
+    }
+
+    /// The same for keys and values of some types.
+    pub fn with_types(self, types: TypeArgs) -> Printer {
+        Printer { types, ..self }
     }
 
     /// Writes one record as one line.
-    pub fn print(&mut self, out: &mut impl Write, key: &[u8], value: &[u8]) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Those of writing; that a key or value is not of its type.
+    pub fn print(&mut self, out: &mut impl Write, key: &[u8], value: &[u8]) -> Result<()> {
         self.line.clear();
         let (with_key, with_value) = (self.parts != Parts::Value, self.parts != Parts::Key);
         match self.form {
             Form::Text | Form::Hex => {
                 let put = if self.form == Form::Text { escape_into } else { hex_into };
                 if with_key {
-                    put(&mut self.line, key);
+                    match &self.types.key_type {
+                        Some(types) => types.print(key, &mut self.line)?,
+                        None => put(&mut self.line, key),
+                    }
                 }
                 if with_key && with_value {
                     self.line.push(b'\t');
                 }
                 if with_value {
-                    put(&mut self.line, value);
+                    match self.types.value_type {
+                        Some(value_type) => value_type.print(key, value, &mut self.line)?,
+                        None => put(&mut self.line, value),
+                    }
                 }
             }
             Form::Json | Form::JsonHex => {
                 let hex = self.form == Form::JsonHex;
                 self.line.push(b'{');
                 if with_key {
-                    json_field(&mut self.line, "key", key, hex);
+                    match &self.types.key_type {
+                        Some(types) => typed_field(&mut self.line, "key", &types.json(key)?),
+                        None => json_field(&mut self.line, "key", key, hex),
+                    }
                 }
                 if with_key && with_value {
                     self.line.push(b',');
                 }
                 if with_value {
-                    json_field(&mut self.line, "value", value, hex);
+                    match self.types.value_type {
+                        Some(value_type) => {
+                            typed_field(&mut self.line, "value", &value_type.json(key, value)?)
+                        }
+                        None => json_field(&mut self.line, "value", value, hex),
+                    }
                 }
                 self.line.push(b'}');
             }
         }
         self.line.push(b'\n');
-        out.write_all(&self.line)
+        Ok(out.write_all(&self.line)?)
     }
 }
 
@@ -117,6 +141,11 @@ pub fn json_field(out: &mut Vec<u8>, name: &str, bytes: &[u8], hex: bool) {
             out.push(b'"');
         }
     }
+}
+
+/// Appends `"name":value`.
+fn typed_field(out: &mut Vec<u8>, name: &str, value: &serde_json::Value) {
+    out.extend_from_slice(format!("\"{name}\":{value}").as_bytes());
 }
 
 /// Prints a JSON value on one line.

@@ -201,3 +201,49 @@ fn a_database_that_is_open_is_locked() {
     assert!(shell.wait().unwrap().success());
     assert_eq!(cairn.ok("get", &["a"]), "1\n");
 }
+
+/// Keys and values with types: in order, in all forms, and errors for others.
+#[test]
+fn typed_keys_and_values() {
+    let cairn = Cairn::new();
+    let keys = ["--key-type", "string,i64"];
+    let with =
+        |more: &[&str]| -> Vec<String> { keys.iter().chain(more).map(|text| (*text).to_owned()).collect() };
+    let ok = |command: &str, more: &[&str]| {
+        let args = with(more);
+        cairn.ok(command, &args.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    ok("put", &["--type", "double", "roof,-5", "21.5", "roof,60", "-0", "a\\,b,7", "1e300"]);
+    ok("put", &["--type", "int", "roof,7", "-9"]);
+    ok("put", &["--type", "bool", "roof,8", "true"]);
+    ok("put", &["--type", "string", "roof,9", "two\twords, \"quoted\""]);
+    ok("put", &["--type", "float", "roof,10", "0.1"]);
+    ok("put", &["--type", "bytes", "roof,11", "00ff"]);
+    let all = "a\\,b,7\t1e+300\nroof,-5\t21.5\nroof,7\t-9\nroof,8\ttrue\nroof,9\ttwo\\twords, \"quoted\"\nroof,10\t0.1\n\
+               roof,11\t00ff\nroof,60\t-0.0\n";
+    assert_eq!(ok("scan", &["--type", "any"]), all);
+    assert_eq!(ok("scan", &["--parts", "key", "--prefix", "roof", "--limit", "2"]), "roof,-5\nroof,7\n");
+    assert_eq!(ok("scan", &["--parts", "key", "--from", "roof,8", "--to", "roof,10"]), "roof,8\nroof,9\n");
+    assert_eq!(ok("get", &["--type", "any", "roof,-5", "a\\,b,7"]), "21.5\n1e+300\n");
+    assert_eq!(
+        ok("get", &["--json", "--type", "double", "roof,-5"]),
+        "{\"key\":[\"roof\",-5],\"value\":21.5}\n"
+    );
+    let fails = |command: &str, more: &[&str], code: i32, says: &[&str]| {
+        let args = with(more);
+        cairn.run(command, &args.iter().map(String::as_str).collect::<Vec<_>>()).fails(code, says);
+    };
+    fails("get", &["--json", "--type", "int", "roof,99"], 1, &["not found"]);
+    fails("get", &["--type", "int", "roof,-5"], 5, &["not of this --type"]);
+    fails("put", &["--type", "int", "roof,1", "1.5"], 2, &["\"1.5\" is not of type int"]);
+    fails("put", &["--type", "int", "roof", "1"], 2, &["2 elements, not 1"]);
+    fails("put", &["--type", "any", "roof,1", "1"], 2, &["any"]);
+    fails("put", &["--type", "int", "roof,x", "1"], 2, &["\"x\" is not of type i64"]);
+    assert_eq!(cairn.run("put", &["--key-type", "i64", "--hex", "00", "00"]).code, 2);
+    cairn.run("scan", &["--key-type", "i64"]).fails(5, &["not of this --key-type"]);
+    assert_eq!(cairn.run("scan", &["--key-type", "i63"]).code, 2);
+    ok("delete", &["roof,60", "a\\,b,7"]);
+    assert_eq!(ok("scan", &["--count"]), "6\n");
+    assert_eq!(cairn.run_with("put", &["--type", "int", "--key-type", "char", " ", "-"], b"12").code, 0);
+    assert_eq!(cairn.ok("get", &["--type", "int", "--key-type", "char", " "]), "12\n");
+}

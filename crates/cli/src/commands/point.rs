@@ -1,12 +1,13 @@
 //! `put`, `get` and `delete`: operations on single keys.
 
-use crate::args::{CreateArgs, DbArgs, FormArgs, KeyspaceArgs, NewKeyspaceArgs, bytes_of};
+use crate::args::{CreateArgs, DbArgs, FormArgs, KeyspaceArgs, NewKeyspaceArgs, TypeArgs};
 use crate::failure::{Failure, Result};
 use crate::format::{Format, Mapping, Reader, Record, Step};
 use crate::output::{Form, Parts, Printer, json_field, print_json, stdout};
 use crate::store::{Create, NewKeyspace, Store};
 use crate::text::{escape_short, unescape};
 use crate::times::parse_time;
+use crate::types::KeyType;
 use cairn::Time;
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,6 +23,7 @@ Examples:
   cairn put --db /tmp/d -k users --create 17 Ada              create the keyspace `users`
   cairn put --db /tmp/d --durability sync k v                 on disk before the command ends
   cairn put --db /tmp/d -k prices --at -2h tea 3              as of two hours ago, in a keyspace with history
+  cairn put --db /tmp/d --key-type string,i64 --type double roof,-5 21.5   typed: see `cairn::typed`
   cairn put --db /tmp/d -- -5 minus                           after -- nothing is an option";
 
 /// Arguments of `put`.
@@ -38,6 +40,8 @@ pub struct PutArgs {
     create: CreateArgs,
     #[command(flatten)]
     form: FormArgs,
+    #[command(flatten)]
+    types: TypeArgs,
     /// Put as of this time, which may lie in the past, in a keyspace with history
     #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     at: Option<Time>,
@@ -57,10 +61,13 @@ pub fn put(args: PutArgs) -> Result<()> {
     let mut records = Vec::new();
     for pair in args.pairs.chunks_exact(2) {
         let value = match pair[1] == "-" {
-            true => value_from_stdin(args.form.hex)?,
-            false => bytes_of(&pair[1], args.form.hex)?,
+            true => {
+                let value = value_from_stdin(args.form.hex)?;
+                args.types.value_type.map_or(Ok(value.clone()), |value_type| value_type.encode(&value))?
+            }
+            false => args.types.value(&pair[1], args.form.hex)?,
         };
-        records.push((bytes_of(&pair[0], args.form.hex)?, value));
+        records.push((args.types.key(&pair[0], args.form.hex)?, value));
     }
     let create = Create { database: true, keyspace: NewKeyspace::by_flag(args.new_keyspace.create_keyspace) };
     let store = Store::open_with(&args.db, &args.keyspace, &args.create, create)?;
@@ -105,6 +112,7 @@ Examples:
   cairn get --db /tmp/d --json fruit/apple fruit/pear   {\"key\":...,\"value\":...}, null for a missing key
   cairn scan --db /tmp/d --parts key | cairn get --db /tmp/d --keys-from -
   cairn get --db /tmp/d -k prices --at -2h tea          the value two hours ago, in a keyspace with history
+  cairn get --db /tmp/d --key-type string,i64 --type any roof,-5
 
 The exit code is 1 if a key does not exist.";
 
@@ -118,8 +126,10 @@ pub struct GetArgs {
     keyspace: KeyspaceArgs,
     #[command(flatten)]
     form: FormArgs,
+    #[command(flatten)]
+    types: TypeArgs,
     /// Print the values byte for byte, without newlines
-    #[arg(long, conflicts_with_all = ["json", "hex", "keys_from"])]
+    #[arg(long, conflicts_with_all = ["json", "hex", "keys_from", "value_type"])]
     raw: bool,
     /// The values as of this time, in a keyspace with history
     #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
@@ -139,14 +149,14 @@ pub fn get(args: GetArgs) -> Result<()> {
     let (keys, parts) = match &args.keys_from {
         Some(path) => (listed_keys(path, args.form.hex)?, Parts::Both),
         None => {
-            let keys = args.keys.iter().map(|k| bytes_of(k, args.form.hex)).collect::<Result<_>>()?;
+            let keys = args.keys.iter().map(|k| args.types.key(k, args.form.hex)).collect::<Result<_>>()?;
             (keys, if args.form.json { Parts::Both } else { Parts::Value })
         }
     };
     let store = Store::open(&args.db, &args.keyspace)?;
     let mut out = stdout();
     let mut missing = Missing::default();
-    let mut printer = Printer::new(Form::from(args.form), parts);
+    let mut printer = Printer::new(Form::from(args.form), parts).with_types(args.types.clone());
     for key in &keys {
         get_one(&args, &store, key, &mut printer, &mut out, &mut missing)?;
     }
@@ -171,14 +181,17 @@ fn get_one(
         missing.add(key);
         if args.form.json {
             let mut line = vec![b'{'];
-            json_field(&mut line, "key", key, args.form.hex);
+            match &args.types.key_type {
+                Some(types) => line.extend_from_slice(format!("\"key\":{}", types.json(key)?).as_bytes()),
+                None => json_field(&mut line, "key", key, args.form.hex),
+            }
             line.extend_from_slice(b",\"value\":null}\n");
             out.write_all(&line)?;
         }
         return Ok(());
     };
-    if args.form.json || args.form.hex || args.keys_from.is_some() {
-        return Ok(printer.print(out, key, &value)?);
+    if args.form.json || args.form.hex || args.keys_from.is_some() || args.types.value_type.is_some() {
+        return printer.print(out, key, &value);
     }
     out.write_all(&value)?;
     if !args.raw {
@@ -252,6 +265,9 @@ pub struct DeleteArgs {
     keyspace: KeyspaceArgs,
     #[command(flatten)]
     form: FormArgs,
+    /// Type of the keys: see `cairn put --help`
+    #[arg(long, value_name = "TYPES", conflicts_with = "hex")]
+    key_type: Option<KeyType>,
     /// What the acknowledged deletion survives: buffered, os or sync
     #[arg(long, value_name = "D")]
     durability: Option<cairn::Durability>,
@@ -265,7 +281,8 @@ pub struct DeleteArgs {
 
 /// Deletes keys, in one batch.
 pub fn delete(args: DeleteArgs) -> Result<()> {
-    let keys = args.keys.iter().map(|k| bytes_of(k, args.form.hex)).collect::<Result<Vec<_>>>()?;
+    let types = TypeArgs { key_type: args.key_type, value_type: None };
+    let keys = args.keys.iter().map(|k| types.key(k, args.form.hex)).collect::<Result<Vec<_>>>()?;
     let create = CreateArgs { durability: args.durability, ..CreateArgs::default() };
     let store = Store::open_with(&args.db, &args.keyspace, &create, Create::NOTHING)?;
     if args.check {

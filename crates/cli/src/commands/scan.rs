@@ -1,6 +1,6 @@
 //! `scan`: prints keys and values in order.
 
-use crate::args::{BoundsArgs, DbArgs, FormArgs, KeyspaceArgs};
+use crate::args::{BoundsArgs, DbArgs, FormArgs, KeyspaceArgs, TypeArgs};
 use crate::failure::Result;
 use crate::output::{Form, Parts, Printer, print_json, stdout};
 use crate::store::{Store, entries, entries_at};
@@ -16,6 +16,7 @@ Examples:
   cairn scan --db /tmp/d --count --prefix FR/
   cairn scan --db /tmp/d --json | jq .key
   cairn scan --db /tmp/d -k prices --at -2h           as it was two hours ago, in a keyspace with history
+  cairn scan --db /tmp/d --key-type string,i64 --type any --prefix roof   typed keys and values
 
 A record is a line: key, tab, value. Tabs, line ends, backslashes, control characters and bytes that are not UTF-8
 are escaped as \\t \\n \\r \\\\ \\xHH.";
@@ -32,6 +33,8 @@ pub struct ScanArgs {
     bounds: BoundsArgs,
     #[command(flatten)]
     form: FormArgs,
+    #[command(flatten)]
+    types: TypeArgs,
     /// The records as of this time, in a keyspace with history
     #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     at: Option<Time>,
@@ -56,14 +59,14 @@ enum PartsArg {
 
 /// Prints records in order.
 pub fn scan(args: ScanArgs) -> Result<()> {
-    let bounds = args.bounds.bounds(args.form.hex)?;
+    let bounds = args.bounds.typed_bounds(&args.types, args.form.hex)?;
     let store = Store::open(&args.db, &args.keyspace)?;
     let parts = match args.parts {
         PartsArg::Both => Parts::Both,
         PartsArg::Key => Parts::Key,
         PartsArg::Value => Parts::Value,
     };
-    let mut printer = Printer::new(Form::from(args.form), parts);
+    let mut printer = Printer::new(Form::from(args.form), parts).with_types(args.types);
     let mut out = stdout();
     let mut count = 0u64;
     let entries = match args.at {
