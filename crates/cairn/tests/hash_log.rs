@@ -479,14 +479,17 @@ fn drops_and_closes_beside_collections() {
         assert!(found == expected, "round {round}: {} of {} entries", found.len(), expected.len());
         std::thread::scope(|scope| {
             let reads = || {
-                let closed = |error: cairn::Error| assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+                let closed = |what: &str, keyspace: &Keyspace, error: cairn::Error| {
+                    let name = keyspace.name();
+                    assert_eq!(error.kind(), ErrorKind::Closed, "{what} of {name}: {error}");
+                };
                 loop {
                     for keyspace in [&kept, &dropped] {
                         if let Err(e) = keyspace.get(key(round)) {
-                            closed(e);
+                            closed("get", keyspace, e);
                         }
                         if let Some(e) = keyspace.entries().find_map(Result::err) {
-                            closed(e);
+                            closed("entries", keyspace, e);
                         }
                     }
                     if kept.get(key(round)).is_err() {

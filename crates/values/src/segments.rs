@@ -197,6 +197,10 @@ impl Segments {
     pub fn set_share(&self, holder: u64, share: SegmentShare, dead: u64) {
         let mut held = self.held.lock();
         let Held { segments, dying, changed, .. } = &mut *held;
+        if share.count == 0 && !is_own_segment(share.segment) && !segments.contains_key(&share.segment) {
+            // A log that a collection has emptied is given up once more, with a keyspace that was dropped.
+            return;
+        }
         let holders = segments.entry(share.segment).or_default();
         let before =
             holders.tables.get(&holder).map_or((0, 0, 0), |holder| (holder.bytes, holder.count, holder.dead));
@@ -349,8 +353,12 @@ impl Segments {
         }
         let Held { segments, dying, removed, log_lens, .. } = &mut *held;
         let is_dead = |segment: &u64| segments.get(segment).is_none_or(|holders| holders.tables.is_empty());
-        let dead: Vec<u64> =
-            dying.extract_if(|segment| is_dead(segment) && !is_needed(*segment, oldest_log)).collect();
+        // Until a log is retired, the caller that releases it decides what becomes of it: it may be recycled.
+        let is_released = |segment: &u64| {
+            let is_file = is_own_segment(*segment) || moved.contains_key(segment);
+            is_file || log_lens.contains_key(segment) && !is_needed(*segment, oldest_log)
+        };
+        let dead: Vec<u64> = dying.extract_if(|segment| is_dead(segment) && is_released(segment)).collect();
         let mut names = Vec::new();
         let mut files = self.files.lock();
         for segment in dead {

@@ -59,7 +59,8 @@ impl KeyspaceInner {
         for _ in 0..MAX_TRIES {
             log.index.candidates(log.index.tag_of(key), candidates);
             match read(candidates) {
-                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                // The files of a keyspace that was dropped are removed.
+                Err(e) if e.kind() == ErrorKind::NotFound => self.check_open()?,
                 done => return done,
             }
         }

@@ -142,7 +142,10 @@ impl HashLog {
     /// The files with entries: each entry is in one of them. Waits while a collection moves entries.
     pub(crate) fn list_files(&self) -> Vec<FileUse> {
         let _moving = self.moving.lock();
-        self.index.files()
+        let mut files = self.index.files();
+        // A flush that has not ended may have added others, whose entries are in memtables.
+        files.retain(|file| file.slots > 0);
+        files
     }
 
     /// Its number among the holders of segments: those of tables begin at the other end.
