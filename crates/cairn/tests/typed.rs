@@ -68,6 +68,12 @@ fn floats_keep_their_order() {
     keeps_order(&narrow, |a, b| with_nan(&f64::from(*a), &f64::from(*b)));
     assert_eq!((-0.0f64).to_bytes(), 0.0f64.to_bytes());
     assert_eq!(f64::from_bits(0x7ff0_0000_0000_0001).to_bytes(), f64::NAN.to_bytes());
+    assert_eq!(f64::NAN.to_bytes(), [0xff, 0xf8, 0, 0, 0, 0, 0, 0]);
+    assert_eq!((-f32::NAN).to_bytes(), [0xff, 0xc0, 0, 0]);
+    assert_eq!(
+        (1.0f64.to_bytes(), (-1.0f32).to_bytes()),
+        (vec![0xbf, 0xf0, 0, 0, 0, 0, 0, 0], vec![0x40, 0x7f, 0xff, 0xff])
+    );
 }
 
 #[test]
@@ -242,6 +248,10 @@ fn typed_keyspaces_read_and_write_like_keyspaces() {
     assert_eq!((view.iter().count(), view.entries().count()), (11, 11));
     assert_eq!(numbers(view.prefix("a")), [-3, -2, -1, 0, 1, 2]);
     assert_eq!(numbers(view.range(key("ab", 0)..)), [0, 2]);
+    assert!(view.contains(&key("a", -3)).unwrap() && !view.contains(&key("b", 0)).unwrap());
+    typed.delete_prefix("ab").unwrap();
+    typed.delete_range(..key("a", 1)).unwrap();
+    assert_eq!(numbers(typed.iter()), [1, 2, 0]);
     db.close().unwrap();
 }
 

@@ -101,7 +101,18 @@ impl TypeArgs {
     /// The bytes of a key that is an argument.
     pub fn key(&self, argument: &OsString, hex: bool) -> failure::Result<Vec<u8>> {
         match &self.key_type {
-            Some(types) => types.encode(argument.as_encoded_bytes(), false),
+            Some(types) => {
+                let named = |f: failure::Failure| f.context(format!("key {}", argument.display()));
+                types.encode(argument.as_encoded_bytes(), false).map_err(named)
+            }
+            None => bytes_of(argument, hex),
+        }
+    }
+
+    /// The bytes of a bound: the first elements of a key are one, too.
+    fn bound(&self, argument: &OsString, hex: bool) -> failure::Result<Vec<u8>> {
+        match &self.key_type {
+            Some(types) => types.encode(argument.as_encoded_bytes(), true),
             None => bytes_of(argument, hex),
         }
     }
@@ -109,7 +120,10 @@ impl TypeArgs {
     /// The bytes of a value that is an argument.
     pub fn value(&self, argument: &OsString, hex: bool) -> failure::Result<Vec<u8>> {
         match self.value_type {
-            Some(value_type) => value_type.encode(argument.as_encoded_bytes()),
+            Some(value_type) => {
+                let named = |f: failure::Failure| f.context(format!("value {}", argument.display()));
+                value_type.encode_argument(argument.as_encoded_bytes()).map_err(named)
+            }
             None => bytes_of(argument, hex),
         }
     }
@@ -119,13 +133,13 @@ impl TypeArgs {
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct BoundsArgs {
     /// First key (inclusive)
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub from: Option<OsString>,
     /// End key (exclusive)
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub to: Option<OsString>,
     /// Only keys with this prefix
-    #[arg(long, value_name = "PREFIX")]
+    #[arg(long, value_name = "PREFIX", allow_hyphen_values = true)]
     pub prefix: Option<OsString>,
     /// Maximum number of records
     #[arg(long, value_name = "N")]
@@ -217,20 +231,20 @@ impl BoundsArgs {
         self.typed_bounds(&TypeArgs::default(), hex)
     }
 
-    /// The bounds, with keys of some types. A prefix is the first elements of a key.
+    /// The bounds, with keys of some types.
     pub fn typed_bounds(&self, types: &TypeArgs, hex: bool) -> failure::Result<Bounds> {
         let mut bounds =
             Bounds { limit: self.limit.unwrap_or(u64::MAX), reverse: self.reverse, ..Bounds::default() };
         let named = |name: &'static str| move |f: failure::Failure| f.context(name);
         if let Some(key) = &self.from {
-            bounds.from(types.key(key, hex).map_err(named("--from"))?);
+            bounds.from(types.bound(key, hex).map_err(named("--from"))?);
         }
         if let Some(key) = &self.to {
-            bounds.to(types.key(key, hex).map_err(named("--to"))?);
+            bounds.to(types.bound(key, hex).map_err(named("--to"))?);
         }
         if let Some(prefix) = &self.prefix {
             let bytes = match &types.key_type {
-                Some(types) => types.encode(prefix.as_encoded_bytes(), true),
+                Some(types) => types.encode_prefix(prefix.as_encoded_bytes()),
                 None => bytes_of(prefix, hex),
             };
             bounds.prefix(bytes.map_err(named("--prefix"))?);

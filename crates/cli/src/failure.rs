@@ -109,7 +109,11 @@ impl From<::bench::engine::Error> for Failure {
 
 fn code_of(kind: ErrorKind) -> u8 {
     match kind {
-        ErrorKind::InvalidArgument | ErrorKind::NotFound | ErrorKind::AlreadyExists | ErrorKind::Expired => 2,
+        ErrorKind::InvalidArgument
+        | ErrorKind::NotFound
+        | ErrorKind::AlreadyExists
+        | ErrorKind::Expired
+        | ErrorKind::WrongType => 2,
         ErrorKind::Corruption | ErrorKind::Unsupported => 3,
         ErrorKind::Locked => 4,
         _ => 5,

@@ -6,7 +6,8 @@
 //!   json   {"key":"...","value":"..."}; a part that is not printable UTF-8 becomes "key_hex" or "value_hex"
 //! ```
 //!
-//! `load --format tsv` reads the text form, `load --format jsonl` the JSON form.
+//! `load --format tsv` reads the text form, `load --format jsonl` the JSON form, but not what is printed with types, which is for people and other
+//! programs.
 
 use crate::args::{FormArgs, TypeArgs};
 use crate::failure::Result;

@@ -1,7 +1,8 @@
 //! Typed keys and values on the command line: `--key-type` and `--type`.
 //!
 //! A key of several elements is written with commas between them. Elements and values are numbers, `true` and `false`, and text with the escapes
-//! of [`crate::text`], in which a comma of a string is `\,`. What is printed can be given again.
+//! of [`crate::text`], in which a comma of a string in a key is `\,`. What is printed can be given again, with the same types: `load` takes it as
+//! text. Of `--type any` the types are not printed.
 
 use crate::failure::{Failure, Result};
 use crate::text::{escape_into, hex, unescape, unhex};
@@ -136,6 +137,25 @@ impl KeyType {
         Ok(key)
     }
 
+    /// The bytes with which keys begin whose first elements are these, or in which the last of these elements, if it is text, begins like this; a
+    /// comma at the end says that it does not go on.
+    pub fn encode_prefix(&self, text: &[u8]) -> Result<Vec<u8>> {
+        let mut texts = split(text);
+        let is_whole =
+            self.0.len() > 1 && texts.len() > 1 && texts.last().is_some_and(|last| last.is_empty());
+        if is_whole {
+            texts.pop();
+        }
+        let count = if self.0.len() == 1 { 1 } else { texts.len() };
+        let mut key = self.encode(if is_whole { &text[..text.len() - 1] } else { text }, true)?;
+        let is_text = matches!(self.0.get(count - 1), Some(Element::String | Element::Bytes));
+        if is_text && !is_whole {
+            // Without what ends it.
+            key.truncate(key.len() - 2);
+        }
+        Ok(key)
+    }
+
     /// The elements of a key; `None` if it is of other types.
     fn decode(&self, mut key: &[u8]) -> Option<Vec<Json>> {
         let left = &mut key;
@@ -231,18 +251,32 @@ pub enum ValueType {
 }
 
 impl ValueType {
-    /// The bytes of a value.
+    /// The bytes of a value that is an argument: a string has the escapes with which it is printed.
+    pub fn encode_argument(self, text: &[u8]) -> Result<Vec<u8>> {
+        match self {
+            ValueType::String => self.encode(&unescape(text).map_err(Failure::usage)?),
+            _ => self.encode(text),
+        }
+    }
+
+    /// The bytes of a value, with strings as they are.
     pub fn encode(self, text: &[u8]) -> Result<Vec<u8>> {
         let value = match self {
             ValueType::Int => AnyValue::Int(parsed(text, "int")?),
             ValueType::Double => AnyValue::Double(parsed(text, "double")?),
-            ValueType::Float => AnyValue::Float(parsed(text, "float")?),
+            ValueType::Float => {
+                let (value, wide): (f32, f64) = (parsed(text, "float")?, parsed(text, "float")?);
+                if value.is_infinite() && wide.is_finite() {
+                    return Err(Failure::usage("the number is too large for a float"));
+                }
+                AnyValue::Float(value)
+            }
             ValueType::Bool => AnyValue::Bool(parsed(text, "bool")?),
             ValueType::String => match std::str::from_utf8(text) {
                 Ok(text) => AnyValue::String(text.to_owned()),
                 Err(_) => return Err(Failure::usage("a string is not UTF-8")),
             },
-            ValueType::Bytes => AnyValue::Bytes(unhex(text).map_err(Failure::usage)?),
+            ValueType::Bytes => AnyValue::Bytes(unhex(text.trim_ascii()).map_err(Failure::usage)?),
             ValueType::Any => return Err(Failure::usage("--type any is for commands that print values")),
         };
         let mut out = Vec::new();

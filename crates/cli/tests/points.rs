@@ -234,14 +234,36 @@ fn typed_keys_and_values() {
         cairn.run(command, &args.iter().map(String::as_str).collect::<Vec<_>>()).fails(code, says);
     };
     fails("get", &["--json", "--type", "int", "roof,99"], 1, &["not found"]);
-    fails("get", &["--type", "int", "roof,-5"], 5, &["not of this --type"]);
+    fails("get", &["--type", "int", "roof,-5"], 2, &["not of this --type"]);
     fails("put", &["--type", "int", "roof,1", "1.5"], 2, &["\"1.5\" is not of type int"]);
     fails("put", &["--type", "int", "roof", "1"], 2, &["2 elements, not 1"]);
     fails("put", &["--type", "any", "roof,1", "1"], 2, &["any"]);
     fails("put", &["--type", "int", "roof,x", "1"], 2, &["\"x\" is not of type i64"]);
     assert_eq!(cairn.run("put", &["--key-type", "i64", "--hex", "00", "00"]).code, 2);
-    cairn.run("scan", &["--key-type", "i64"]).fails(5, &["not of this --key-type"]);
+    cairn.run("scan", &["--key-type", "i64"]).fails(2, &["not of this --key-type"]);
     assert_eq!(cairn.run("scan", &["--key-type", "i63"]).code, 2);
+    // A prefix of text; of a whole element; bounds of first elements; negative numbers; what is printed, given again.
+    assert_eq!(ok("scan", &["--count", "--prefix", "ro"]), "7\n");
+    assert_eq!(ok("scan", &["--count", "--prefix", "ro,"]), "0\n");
+    assert_eq!(ok("scan", &["--count", "--prefix", "roof,"]), "7\n");
+    assert_eq!(ok("scan", &["--count", "--from", "roof"]), "7\n");
+    let number = ["--key-type", "i64", "-k", "numbers"];
+    let on_numbers = |command: &str, more: &[&str]| cairn.ok(command, &[&number, more].concat());
+    on_numbers("put", &["--create", "--type", "string", "--", "-7", "a\\\\b\\tc", "5", "x"]);
+    assert_eq!(on_numbers("scan", &["--type", "string", "--from", "-8", "--to", "-1"]), "-7\ta\\\\b\\tc\n");
+    on_numbers(
+        "put",
+        &["--type", "string", "6", on_numbers("get", &["--type", "string", "--", "-7"]).trim_end()],
+    );
+    assert_eq!(
+        on_numbers("get", &["--type", "string", "6"]),
+        on_numbers("get", &["--type", "string", "--", "-7"])
+    );
+    let listed = on_numbers("scan", &["--parts", "key"]);
+    let args = [&number[..], &["--type", "string", "--keys-from", "-"]].concat();
+    let found = cairn.run_with("get", &args, listed.as_bytes());
+    assert_eq!((found.code, found.text().lines().count()), (0, 3));
+    assert_eq!(cairn.run("put", &["--type", "float", "big", "1e39"]).code, 2);
     ok("delete", &["roof,60", "a\\,b,7"]);
     assert_eq!(ok("scan", &["--count"]), "6\n");
     assert_eq!(cairn.run_with("put", &["--type", "int", "--key-type", "char", " ", "-"], b"12").code, 0);

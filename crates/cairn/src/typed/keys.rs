@@ -103,11 +103,11 @@ macro_rules! signed {
 }
 
 macro_rules! floats {
-    ($($float:ty as $bits:ty),*) => {$(
+    ($($float:ty as $bits:ty, $nan:literal;)*) => {$(
         impl EncodeKey for $float {
             fn encode_key(&self, out: &mut Vec<u8>) {
                 let number = match self {
-                    number if number.is_nan() => <$float>::NAN.copysign(1.0),
+                    number if number.is_nan() => <$float>::from_bits($nan),
                     // Also -0.0, which is equal.
                     number if *number == 0.0 => 0.0,
                     number => *number,
@@ -125,8 +125,8 @@ macro_rules! floats {
                 let (bits, sign) = (<$bits>::decode_key(bytes)?, 1 << (<$bits>::BITS - 1));
                 let number = <$float>::from_bits(if bits & sign == 0 { !bits } else { bits & !sign });
                 // Others are never encoded.
-                let is_one = number.is_nan() && number.to_bits() != <$float>::NAN.copysign(1.0).to_bits();
-                (!is_one && number.to_bits() != sign).then_some(number)
+                let is_other = number.is_nan() && number.to_bits() != $nan;
+                (!is_other && number.to_bits() != sign).then_some(number)
             }
         }
     )*};
@@ -134,7 +134,10 @@ macro_rules! floats {
 
 unsigned!(u8, u16, u32, u64, u128);
 signed!(i8 as u8, i16 as u16, i32 as u32, i64 as u64, i128 as u128);
-floats!(f32 as u32, f64 as u64);
+floats! {
+    f32 as u32, 0x7fc0_0000;
+    f64 as u64, 0x7ff8_0000_0000_0000;
+}
 
 impl EncodeKey for bool {
     fn encode_key(&self, out: &mut Vec<u8>) {

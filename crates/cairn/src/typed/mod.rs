@@ -32,7 +32,7 @@
 //! | --- | --- |
 //! | `u8` to `u128` | big-endian |
 //! | `i8` to `i128` | big-endian, with the sign bit flipped |
-//! | `f32`, `f64` | the bits, big-endian: all of them flipped if the number is negative, otherwise the sign bit. -0.0 is equal to 0.0, and encoded as 0.0. NaN is one value, whatever its bits, and comes after infinity |
+//! | `f32`, `f64` | the bits, big-endian: all of them flipped if the number is negative, otherwise the sign bit. -0.0 is equal to 0.0, and encoded as 0.0. NaN is one value, whatever its bits (0x7fc00000, 0x7ff8000000000000), and comes after infinity |
 //! | `bool` | 0 or 1 |
 //! | `char` | its code point, as `u32` |
 //! | `String`, `Vec<u8>` | the bytes, each 0 followed by 1; then 0, 0 |
@@ -47,8 +47,11 @@
 //! # Values
 //!
 //! A byte for the type, and then: 1, `i64`; 2, `f64`; 3, `f32` (little-endian); 4, `bool` (0 or 1); 5, `String` (UTF-8); 6, `Vec<u8>`. All bits of
-//! floating-point values are kept. With the feature `typed-serde`, `Serde<T>` is any type that `serde` can serialize: 7, then the
-//! format of [postcard](https://docs.rs/postcard).
+//! floating-point values are kept. With the feature `typed-serde`, `Serde<T>` is any type that `serde` can serialize and
+//! [postcard](https://docs.rs/postcard) can read back: 7, then the format of postcard. That format has no names, so types that need
+//! them cannot be read: enums with `untagged`, structs with `flatten` or `skip_serializing_if`, and values of any type, such as those of JSON.
+//!
+//! For calls that are not here, those with times among them, [`Key::to_bytes`] and [`TypedKeyspace::keyspace`] give what they need.
 //!
 //! Source: the types are those of Pristupin, "High Performance Key-Value Stores" (2023), section 2.3. The order-preserving encodings of
 //! tuples and strings are like those of FoundationDB's tuple layer.
@@ -67,7 +70,7 @@ use std::ops::{Bound, RangeBounds};
 
 /// A keyspace with keys of type `K` and values of type `V`. See the [module](self).
 ///
-/// A clone is another handle of the same keyspace. Nothing of the types is stored: a keyspace must be used with the same ones each time.
+/// A clone is another handle of the same keyspace. The types of keys are not stored: a keyspace must be used with the same ones each time.
 pub struct TypedKeyspace<K, V> {
     keyspace: Keyspace,
     types: PhantomData<fn() -> (K, V)>,
@@ -165,6 +168,22 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
         batch.delete(&self.keyspace, encoded(key));
     }
 
+    /// Deletes the entries between two keys, as one write.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::delete_range`].
+    pub fn delete_range(&self, bounds: impl RangeBounds<K>) -> Result<()> {
+        self.keyspace.delete_range(encoded_bounds(&bounds))
+    }
+
+    /// Deletes the entries whose keys begin with some elements, as one write: see [`TypedKeyspace::prefix`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::delete_prefix`].
+    pub fn delete_prefix<P: EncodeKey + ?Sized>(&self, prefix: &P) -> Result<()> {
+        self.keyspace.delete_prefix(encoded(prefix))
+    }
+
     /// The value of a key.
     ///
     /// # Errors
@@ -198,7 +217,8 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
 
     /// The entries whose keys begin with some elements: `prefix` is the first element of a tuple, or a tuple of the first ones.
     ///
-    /// It is up to the caller that these have the types of the elements; other types may be a prefix of other keys, or of none.
+    /// It is up to the caller that these have the types of the elements: `prefix(&5u64)`, because 5 alone is an `i32`, which is a prefix of other keys
+    /// or of none. An element is there as a whole: the keys of strings that begin with some text are a range.
     pub fn prefix<P: EncodeKey + ?Sized>(&self, prefix: &P) -> TypedRange<K, V> {
         self.typed(self.keyspace.prefix(encoded(prefix)))
     }
@@ -248,6 +268,14 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
 }
 
 impl<K: Key, V: Value> TypedView<'_, K, V> {
+    /// Whether the key has a value, of any type.
+    ///
+    /// # Errors
+    /// As for [`Snapshot::contains`].
+    pub fn contains(&self, key: &K::Borrowed) -> Result<bool> {
+        self.snapshot.contains(&self.of.keyspace, encoded(key))
+    }
+
     /// The value of a key.
     ///
     /// # Errors

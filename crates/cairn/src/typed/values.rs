@@ -186,8 +186,8 @@ impl Value for AnyValue {
     }
 }
 
-/// A value of any type that `serde` can serialize, in the format of `postcard`. The bytes do not tell which type it is: that is up to the
-/// application, also when a type changes.
+/// A value of any type that `serde` can serialize and `postcard` can read back, in the format of the latter: see the [module](super) for what it
+/// cannot read. The bytes do not tell which type it is: that is up to the application, also when a type changes.
 #[cfg(feature = "typed-serde")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Serde<T>(pub T);

@@ -147,7 +147,7 @@ pub struct GetArgs {
 pub fn get(args: GetArgs) -> Result<()> {
     // Read all keys before opening the database: they may come from a `scan` of the same database.
     let (keys, parts) = match &args.keys_from {
-        Some(path) => (listed_keys(path, args.form.hex)?, Parts::Both),
+        Some(path) => (listed_keys(path, args.form.hex, &args.types)?, Parts::Both),
         None => {
             let keys = args.keys.iter().map(|k| args.types.key(k, args.form.hex)).collect::<Result<_>>()?;
             (keys, if args.form.json { Parts::Both } else { Parts::Value })
@@ -201,7 +201,7 @@ fn get_one(
 }
 
 /// Reads the keys from a file, one per line as printed by `scan`.
-fn listed_keys(path: &Path, hex: bool) -> Result<Vec<Vec<u8>>> {
+fn listed_keys(path: &Path, hex: bool, types: &TypeArgs) -> Result<Vec<Vec<u8>>> {
     let (input, name): (Box<dyn Read>, _) = match path == Path::new("-") {
         true => (Box::new(io::stdin()), Path::new("standard input")),
         false => (Box::new(File::open(path).map_err(|e| Failure::file("open", path, &e))?), path),
@@ -216,7 +216,10 @@ fn listed_keys(path: &Path, hex: bool) -> Result<Vec<Vec<u8>>> {
             |why: String| Failure::bad_input(format!("{}, line {}: {why}", name.display(), record.line));
         keys.push(match step {
             Step::Record if hex => record.key.clone(),
-            Step::Record => unescape(&record.key).map_err(bad)?.into_owned(),
+            Step::Record => match &types.key_type {
+                Some(types) => types.encode(&record.key, false)?,
+                None => unescape(&record.key).map_err(bad)?.into_owned(),
+            },
             Step::Bad(why) | Step::Unfit(why) => return Err(bad(why)),
             Step::End => return Ok(keys),
         });
