@@ -516,3 +516,25 @@ fn drops_and_closes_beside_collections() {
         assert!(report.problems.is_empty(), "round {round}: {:?}", report.problems);
     }
 }
+
+/// A queue: what is put is deleted by and by, and neither leaves an entry in the index for ever.
+#[test]
+fn deletes_go_with_what_they_hide() {
+    let env = SimEnv::new(1);
+    let Store { db, hashed, .. } = open(&env);
+    let key = |round: u64, i: u64| [round.to_be_bytes(), i.to_be_bytes()].concat();
+    for round in 0..60u64 {
+        for i in 0..300 {
+            hashed.put(key(round, i), [7; 60]).unwrap();
+            if round > 0 {
+                hashed.delete(key(round - 1, i)).unwrap();
+            }
+        }
+        hashed.flush().unwrap();
+    }
+    db.wait_idle().unwrap();
+    let stats = hashed.stats().hash_log.unwrap();
+    assert!(stats.entries < 12 * 300, "{stats:?}");
+    assert_eq!(hashed.entries().map(Result::unwrap).count(), 300);
+    assert!(db.check(&mut |_| ()).unwrap().problems.is_empty());
+}

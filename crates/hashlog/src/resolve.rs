@@ -82,6 +82,8 @@ pub fn resolve(
     let positions: HashMap<SegmentFile, u32> =
         files.iter().filter_map(|file| Some((*file, index.find(*file)?))).collect();
     let mut live: Vec<Slot> = Vec::new();
+    // Deletes in front of others, with the number of these, whose places follow each other in `hidden`.
+    let (mut deletes, mut hidden): (Vec<(Slot, usize)>, Vec<Place>) = (Vec::new(), Vec::new());
     let mut group = Vec::new();
     for hint_file in hints.iter().filter(|hints| files.iter().any(|file| hints.is_about(*file))) {
         read_shares(hint_file, reader, &positions, step, &mut |place, hint| {
@@ -92,6 +94,10 @@ pub fn resolve(
                 // A delete is needed as long as there may be something that it hides.
                 Some(0) if hint.is_delete && (group.len() == 1 || planted(Bug::DropDeleteEarly)) => {
                     resolved.dead.push(Change::removal(slot));
+                }
+                Some(0) if hint.is_delete => {
+                    deletes.push((slot, group.len() - 1));
+                    hidden.extend_from_slice(&group[1..]);
                 }
                 Some(0) => live.push(slot),
                 Some(rank) => behind.push(slot, &hint, &group[..rank]),
@@ -110,6 +116,18 @@ pub fn resolve(
                 }
                 live.push(slot);
             }
+        }
+    }
+    // A delete goes with the last of what it may hide.
+    let mut gone: Vec<Place> = resolved.dead.iter().map(|change| change.from).collect();
+    gone.sort_unstable();
+    let mut hidden = &hidden[..];
+    for (slot, count) in deletes {
+        let (behind, rest) = hidden.split_at(count);
+        hidden = rest;
+        match behind.iter().all(|place| gone.binary_search(place).is_ok()) {
+            true => resolved.dead.push(Change::removal(slot)),
+            false => live.push(slot),
         }
     }
     live.sort_unstable_by_key(|slot| slot.place);

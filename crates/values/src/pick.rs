@@ -58,20 +58,42 @@ pub fn pick(files: &[FileUse], garbage_percent: u32, max_live_bytes: u64) -> Vec
     // By the dead part, descending: a/b > c/d as a d > c b.
     let product = |dead: &FileUse, of: &FileUse| u128::from(dead.dead_bytes) * u128::from(of.file_bytes);
     order.sort_by(|&a, &b| product(&files[b], &files[a]).cmp(&product(&files[a], &files[b])));
-    let (mut picked, mut live) = (Vec::new(), 0);
+    let (mut picked, mut live): (Vec<usize>, u64) = (Vec::new(), 0);
     for i in order {
         let file = &files[i];
-        live = file
-            .live_count
-            .saturating_mul(MEMORY_PER_VALUE)
-            .saturating_add(file.live_bytes)
-            .saturating_add(file.dead_count.saturating_mul(MEMORY_PER_DEAD))
-            .saturating_add(live);
+        live = live.saturating_add(cost(file));
         if !too_many(dead, all) || !picked.is_empty() && live > max_live_bytes {
             break;
         }
         dead = dead.saturating_sub(file.dead_bytes);
         all = all.saturating_sub(file.dead_bytes);
+        picked.push(i);
+    }
+    picked
+}
+
+/// What a collection of a file copies and has in memory.
+fn cost(file: &FileUse) -> u64 {
+    let memory = file.live_count.saturating_mul(MEMORY_PER_VALUE);
+    let memory = memory.saturating_add(file.dead_count.saturating_mul(MEMORY_PER_DEAD));
+    memory.saturating_add(file.live_bytes)
+}
+
+/// The files to collect together where the number of dead entries counts, because an index in memory has a slot for each, and not their bytes: those
+/// of which the greatest part of the entries is dead, and an eighth at least, as far as [`pick`] would take.
+pub fn pick_by_count(files: &[FileUse], max_live_bytes: u64) -> Vec<usize> {
+    let all = |file: &FileUse| u128::from(file.live_count) + u128::from(file.dead_count);
+    let is_worthwhile = |file: &FileUse| !file.pinned && u128::from(file.dead_count) * 8 >= all(file).max(1);
+    let mut order: Vec<usize> = (0..files.len()).filter(|&i| is_worthwhile(&files[i])).collect();
+    order.sort_by_key(|&i| files[i].file);
+    let product = |dead: &FileUse, of: &FileUse| u128::from(dead.dead_count) * all(of);
+    order.sort_by(|&a, &b| product(&files[b], &files[a]).cmp(&product(&files[a], &files[b])));
+    let (mut picked, mut sum): (Vec<usize>, u64) = (Vec::new(), 0);
+    for i in order {
+        sum = sum.saturating_add(cost(&files[i]));
+        if !picked.is_empty() && sum > max_live_bytes {
+            break;
+        }
         picked.push(i);
     }
     picked
@@ -94,6 +116,18 @@ mod tests {
             dead_count: 0,
             pinned: false,
         }
+    }
+
+    #[test]
+    fn where_entries_count_the_deadest_are_those_with_most_dead_entries() {
+        let counted =
+            |file, live_count, dead_count| FileUse { live_count, dead_count, ..used(file, 1000, 990) };
+        let files =
+            [counted(1, 90, 10), counted(2, 10, 90), counted(3, 0, 5), counted(4, 5, 0), counted(5, 50, 50)];
+        assert_eq!(pick_by_count(&files, 1 << 20), [2, 1, 4]);
+        assert_eq!(pick_by_count(&files, 1), [2]);
+        let pinned = files.map(|file| FileUse { pinned: true, ..file });
+        assert!(pick_by_count(&pinned, 1 << 20).is_empty());
     }
 
     #[test]

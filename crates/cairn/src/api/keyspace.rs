@@ -466,8 +466,8 @@ impl Keyspace {
     /// All entries, in the order in which the keyspace has them: by key, or, with `engine` = `hash_log`, in no order. The iterator shows the state at its
     /// creation.
     ///
-    /// Without order it reads the files with entries from front to back, overwritten entries included. While it lives, no entry of the keyspace is
-    /// moved, so space is not freed, and the memtables of its beginning stay in memory. If the keyspace is dropped, the iterator ends with `Closed`.
+    /// Without order it reads the files with entries from front to back, overwritten entries included. While it lives, these files stay on the disk, though
+    /// collections may move what is in them, and the memtables of its beginning stay in memory. Over a keyspace that is dropped it goes on.
     ///
     /// ```
     /// # fn main() -> cairn::Result<()> {

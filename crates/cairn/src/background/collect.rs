@@ -20,7 +20,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use tree::{DatabaseEdit, LiveTable};
-use values::{FileUse, Maps, SegmentFile, ValueFile, own_segment, pick, value_file_name};
+use values::{FileUse, Maps, SegmentFile, ValueFile, own_segment, pick, pick_by_count, value_file_name};
 
 /// Bounds of what one collection copies and has in memory, in bytes, unless a single file has more: an eighth of the memory budget between them. A
 /// keyspace without order has all its hint files read for each collection.
@@ -111,7 +111,10 @@ impl DbInner {
     fn due_files(&self) -> Option<Vec<FileUse>> {
         let mut files = self.tables.segments.uses(self.oldest_log());
         let most = (self.options.memory_budget / 8).clamp(*MAX_LIVE_BYTES.start(), *MAX_LIVE_BYTES.end());
-        let picked = pick(&files, self.garbage_percent(), most);
+        let mut picked = pick(&files, self.garbage_percent(), most);
+        if picked.is_empty() && self.an_index_is_full() {
+            picked = pick_by_count(&files, most);
+        }
         if picked.is_empty() {
             return None;
         }
@@ -308,7 +311,7 @@ impl DbInner {
                     hashed.iter_mut().find_map(|part| Some((part.take(placed.at, entry.keyspace)?, part)));
                 if let Some((live, part)) = live {
                     let bytes = (entry.key.len() + entry.value.len()) as u64;
-                    value_bytes += bytes;
+                    value_bytes += bytes + 1;
                     written = append_entry(&mut writer, &mut record, numbers, entry).and_then(|appended| {
                         let (file, is_delete) =
                             (SegmentFile::Values(number), entry.kind == EntryKind::Delete);

@@ -91,6 +91,7 @@ impl DbInner {
         let hints = inner.hash_log.as_ref().map(|log| log.abandon(&self.tables.segments)).unwrap_or_default();
         // The error may have been this keyspace's. An error of another one reappears when its job is retried.
         state.compaction_error = None;
+        state.collection_error = None;
         if state.waiting().next().is_none() {
             state.flush_error = None;
         }

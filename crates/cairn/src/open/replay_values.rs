@@ -54,7 +54,7 @@ impl Recovery {
                 let bytes = (key.len() + value.len()) as u64;
                 hints.push(&Hint { file, at, seq, is_delete: trailer.is_delete(), key }, bytes)?;
                 slots.push(FlushedSlot { tag: log.index.tag_of(key), file, at, seq, bytes });
-                value_bytes += bytes;
+                value_bytes += bytes + 1;
                 last = Some(key.to_vec());
             }
             entries.next()?;

@@ -251,7 +251,7 @@ impl HashLog {
         let beyond = used.saturating_sub(most / 8 * 7).saturating_mul(1000) / (most / 8).max(1);
         let slots = self.index.slots();
         let dead = slots.saturating_sub(self.index.live());
-        let pressure = if dead >= slots / WORTHWHILE { beyond.min(1000) } else { 0 };
+        let pressure = if dead > 0 && dead >= slots / WORTHWHILE { beyond.min(1000) } else { 0 };
         self.pressure.store(pressure, Ordering::Relaxed);
     }
 
@@ -273,7 +273,8 @@ impl HashLog {
             });
             let live = (file.live + kept).min(file.slots);
             // A file with nothing but dead entries is needed until a collection has compared their keys.
-            let (count, bytes) = (live.max(1), file.bytes_of(live));
+            // An entry counts one more than its bytes, which may be none: otherwise a file of such entries would count as dead.
+            let (count, bytes) = (live.max(1), file.bytes_of(live).saturating_add(live));
             let share = SegmentShare { segment: segment_of(file.file), count, bytes };
             segments.set_share(holder, share, file.slots - live);
         }

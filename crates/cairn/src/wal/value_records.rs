@@ -32,7 +32,8 @@ pub(crate) fn append_entry(
     Ok(AppendedEntry { at, value_at })
 }
 
-/// Appends the maps, syncs the file, and describes it. `value_bytes`: those of its values, and of the entries of keyspaces without order.
+/// Appends the maps, syncs the file, and describes it. `value_bytes`: those of its values, and of the entries of keyspaces without order,
+/// each of which counts one more.
 pub(crate) fn end_value_file(writer: &mut SegmentWriter, maps: &Maps, value_bytes: u64) -> Result<ValueFile> {
     let mut encoded = Vec::new();
     maps.encode(&mut encoded);

@@ -91,6 +91,9 @@ impl DbInner {
 
     #[cold]
     fn await_index(&self, keyspace: &KeyspaceInner, log: &HashLog) -> Result<()> {
+        keyspace.check_of(self.identity)?;
+        // Without background threads this thread runs collections, and closing must wait for them.
+        let _call = self.begin_call()?;
         let has_room = || {
             // Others may have given memory back.
             log.account(self.tables.cache.cache());
@@ -98,6 +101,13 @@ impl DbInner {
         };
         if has_room() {
             return Ok(());
+        }
+        {
+            // Readers may have ended for which collections had kept entries.
+            let _manifest = self.manifest.lock();
+            if !keyspace.is_dropped() {
+                self.tables.share(log, self.oldest_reader(keyspace));
+            }
         }
         self.update_slowdown(&self.state.lock());
         self.tables.segments.note_change();
@@ -107,11 +117,12 @@ impl DbInner {
             |_| has_room(),
             |state| match &state.collection_error {
                 Some(error) => Some(error.clone()),
-                None if state.collecting || log.pressure() > 0.0 && self.collection_is_due() => None,
+                None if state.collecting || state.index_pressure() > 0.0 && self.collection_is_due() => None,
                 None => Some(keyspace.no_memory()),
             },
         );
         self.counters.note_stall(Stall::Index, self.env.monotonic().saturating_sub(before));
+        self.update_slowdown(&self.state.lock());
         waited.and_then(|()| self.status.check_running())
     }
 
