@@ -538,3 +538,62 @@ fn deletes_go_with_what_they_hide() {
     assert_eq!(hashed.entries().map(Result::unwrap).count(), 300);
     assert!(db.check(&mut |_| ()).unwrap().problems.is_empty());
 }
+
+/// A database is closed, or a keyspace dropped, while writers wait for collections, or run them themselves without threads: each of them ends with
+/// `Closed`, and what is left is sound.
+#[test]
+fn closes_and_drops_beside_puts_that_wait() {
+    for (threads, closes) in [(0, true), (0, false), (2, true), (2, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = || {
+            let options = Options::default().background_threads(threads).memory_budget(1 << 20);
+            options.log_cap(4 << 20).value_garbage_percent(90)
+        };
+        let db = Database::open_with(dir.path(), options()).unwrap();
+        let hashed = db.keyspace("hashed", hash_log()).unwrap();
+        let newest = std::thread::scope(|scope| {
+            let hashed = &hashed;
+            let write = |writer: u64| {
+                let key = move |n: u64| [writer.to_be_bytes(), (n * 7 % 5_000).to_be_bytes()].concat();
+                move || {
+                    for n in 0.. {
+                        if let Err(e) = hashed.put(key(n), n.to_be_bytes()) {
+                            assert_eq!(e.kind(), ErrorKind::Closed, "{e}");
+                            return n;
+                        }
+                    }
+                    unreachable!("the writer goes on until it is refused")
+                }
+            };
+            let writers: Vec<_> = (0..3).map(|writer| scope.spawn(write(writer))).collect();
+            let mut db = CloseAtEnd(Some(db));
+            // Writers that run collections themselves keep the index below its end.
+            let goes_on = || {
+                let stats = db.0.as_ref().unwrap().stats();
+                stats.stalls.index_waits == 0 && stats.values.collections.jobs < 8
+            };
+            while goes_on() {
+                assert!(writers.iter().all(|writer| !writer.is_finished()), "no writer is refused before");
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            match closes {
+                true => db.0.take().unwrap().close().unwrap(),
+                false => db.0.as_ref().unwrap().drop_keyspace("hashed").unwrap(),
+            }
+            writers.into_iter().map(|writer| writer.join().unwrap()).collect::<Vec<u64>>()
+        });
+        let report = cairn::check(dir.path(), &mut |_| ()).unwrap();
+        assert!(report.problems.is_empty(), "{threads} threads: {:?}", report.problems);
+        let db = Database::open_with(dir.path(), options()).unwrap();
+        assert_eq!(db.keyspaces().is_empty(), !closes);
+        if closes {
+            let hashed = db.open_keyspace("hashed").unwrap();
+            for (writer, count) in (0u64..).zip(newest) {
+                let last = count - 1;
+                let key = [writer.to_be_bytes(), (last * 7 % 5_000).to_be_bytes()].concat();
+                assert_eq!(hashed.get(key).unwrap().unwrap(), last.to_be_bytes(), "{threads} threads");
+            }
+        }
+        db.close().unwrap();
+    }
+}

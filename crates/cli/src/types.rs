@@ -7,11 +7,12 @@
 use crate::failure::{Failure, Result};
 use crate::text::{escape_into, hex, unescape, unhex};
 use cairn::typed::{AnyValue, EncodeKey, EncodeValue, Key, Value};
+use clap::ValueEnum;
 use serde_json::Value as Json;
 use std::str::FromStr;
 
 /// The type of a key, or of an element of one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Element {
     U64,
     I64,
@@ -25,19 +26,6 @@ enum Element {
     Bytes,
 }
 
-const ELEMENTS: [(&str, Element); 10] = [
-    ("u64", Element::U64),
-    ("i64", Element::I64),
-    ("u32", Element::U32),
-    ("i32", Element::I32),
-    ("f64", Element::F64),
-    ("f32", Element::F32),
-    ("bool", Element::Bool),
-    ("char", Element::Char),
-    ("string", Element::String),
-    ("bytes", Element::Bytes),
-];
-
 /// The types of the elements of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyType(Vec<Element>);
@@ -47,9 +35,9 @@ impl FromStr for KeyType {
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let element = |name: &str| {
-            let known = ELEMENTS.iter().find(|(known, _)| *known == name.trim());
-            known.map(|(_, element)| *element).ok_or_else(|| {
-                let names: Vec<&str> = ELEMENTS.iter().map(|(name, _)| *name).collect();
+            Element::from_str(name.trim(), false).map_err(|_| {
+                let names: Vec<String> =
+                    Element::value_variants().iter().map(|element| element.name()).collect();
                 format!("there is no type {name:?} of keys; there are {}", names.join(", "))
             })
         };
@@ -116,7 +104,8 @@ impl KeyType {
             return Err(Failure::usage(text));
         }
         let mut key = Vec::new();
-        for (text, (element, name)) in texts.into_iter().zip(self.0.iter().map(|e| (*e, e.name()))) {
+        for (text, element) in texts.into_iter().zip(&self.0) {
+            let name = &element.name();
             match element {
                 Element::U64 => parsed::<u64>(text, name)?.encode_key(&mut key),
                 Element::I64 => parsed::<i64>(text, name)?.encode_key(&mut key),
@@ -197,8 +186,8 @@ impl KeyType {
 }
 
 impl Element {
-    fn name(self) -> &'static str {
-        ELEMENTS.iter().find(|(_, element)| *element == self).map_or("", |(name, _)| name)
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 

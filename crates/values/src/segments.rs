@@ -316,6 +316,11 @@ impl Segments {
         files
     }
 
+    /// The length of value file `number`, if it has entries of keyspaces without order.
+    pub fn len_of_entries(&self, number: u64) -> Option<u64> {
+        self.moved.read().get(&own_segment(number)).map(|moved| moved.file.len)
+    }
+
     /// Bytes of memory of the maps of value files that were read.
     pub fn map_bytes(&self) -> u64 {
         let files: HashMap<u64, Arc<Moved>> =

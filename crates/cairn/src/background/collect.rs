@@ -30,7 +30,7 @@ const MAX_LIVE_BYTES: std::ops::RangeInclusive<u64> = 64 << 20..=256 << 20;
 /// whether it should rest.
 const PORTION: u64 = 256 << 10;
 
-/// Below this percentage of dead bytes, which are estimated, nothing is collected, however urgent.
+/// Below this percentage of dead bytes, which are estimated, nothing is collected, unless the number of dead entries is the reason.
 const LEAST_GARBAGE_PERCENT: u32 = 5;
 
 /// Maximum length of the description of a value file in the manifest: less than its decoder accepts.

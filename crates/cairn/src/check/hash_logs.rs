@@ -72,12 +72,12 @@ impl HashLogCheck<'_> {
             SegmentFile::Values(number) => (SegmentKind::Values, number),
         };
         if let SegmentFile::Values(number) = file
-            && let Some(described) = self.segments.value_files().iter().find(|other| other.number == number)
+            && let Some(described) = self.segments.len_of_entries(number)
         {
             let len = self.env.len(&path)?;
-            if len != described.len {
-                let what = format!("the file has {len} bytes instead of {}", described.len);
-                return Err(Error::corruption(&path, len.min(described.len), what));
+            if len != described {
+                let what = format!("the file has {len} bytes instead of {described}");
+                return Err(Error::corruption(&path, len.min(described), what));
             }
         }
         let (mut left, mut stepped, mut wrong) = (named.iter().peekable(), Ok(()), None);

@@ -33,8 +33,7 @@ impl KeyspaceInner {
         seq: Seq,
         cached: bool,
     ) -> Result<Poll<Option<Slice>>> {
-        let mut candidates = Vec::new();
-        self.with_candidates(log, key, &mut candidates, |candidates| {
+        self.with_candidates(log, key, |candidates| {
             for candidate in candidates {
                 let Some(part) = self.read_part(candidate, cached)? else { return Ok(Poll::Pending) };
                 match self.read_candidate(log, candidate, part, key, seq)? {
@@ -53,12 +52,12 @@ impl KeyspaceInner {
         &self,
         log: &HashLog,
         key: &[u8],
-        candidates: &mut Vec<Candidate>,
         read: impl Fn(&[Candidate]) -> Result<T>,
     ) -> Result<T> {
+        let mut candidates = Vec::new();
         for _ in 0..MAX_TRIES {
-            log.index.candidates(log.index.tag_of(key), candidates);
-            match read(candidates) {
+            log.index.candidates(log.index.tag_of(key), &mut candidates);
+            match read(&candidates) {
                 // The files of a keyspace that was dropped are removed.
                 Err(e) if e.kind() == ErrorKind::NotFound => self.check_open()?,
                 done => return done,
@@ -119,8 +118,7 @@ impl KeyspaceInner {
 
     /// The sequence number of the flushed entry of `key` that a reader at `seq` sees, be it a delete.
     pub(super) fn newest_by_hash(&self, log: &HashLog, key: &[u8], seq: Seq) -> Result<Option<Seq>> {
-        let mut candidates = Vec::new();
-        let newest = self.with_candidates(log, key, &mut candidates, |candidates| {
+        self.with_candidates(log, key, |candidates| {
             for candidate in candidates {
                 let Some(part) = self.read_part(candidate, false)? else { continue };
                 if self.entry_of(candidate, &part)?.0.key == key {
@@ -131,8 +129,7 @@ impl KeyspaceInner {
                 }
             }
             Ok(None)
-        })?;
-        Ok(newest)
+        })
     }
 
     /// The sequence number of an entry: that of its batch, and how many entries are before it there.
