@@ -176,6 +176,7 @@ A preset is a set of values for the keyspace options:
 - `mneme`: `balanced` with `history` = `all`: older versions in a tree of their own ([ADR 25](adr/0025-history.md)). Any preset with a tree
   can have a history.
 - `hash_log`: `engine` = `hash_log`: a hash table in memory over entries that stay in the log ([ADR 27](adr/0027-hash-log.md)).
+- `sstable`: the balanced tree over tables with `table_format` = `size_class`, not compressed ([ADR 28](adr/0028-size-class-tables.md)).
 
 Options that a preset does not mention have their default:
 

@@ -13,7 +13,8 @@
 use base::checksum::{Place, checksum};
 use cairn::env::SimEnv;
 use cairn::{
-    Compression, Database, Durability, ErrorKind, KeyspaceOptions, Options, PlacementPolicy, Retention, Time,
+    Compression, Database, Durability, ErrorKind, KeyspaceOptions, Options, PlacementPolicy, Retention,
+    TableFormat, Time,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -58,6 +59,11 @@ impl Maker {
         self.keyspace_with(name, KeyspaceOptions::default().compression(compression));
     }
 
+    /// The two keyspaces of most fixtures.
+    fn keyspaces(&self, options: &KeyspaceOptions) {
+        ["fruit", "stones"].into_iter().for_each(|name| self.keyspace_with(name, options.clone()));
+    }
+
     fn keyspace_with(&self, name: &str, options: KeyspaceOptions) {
         let options = options.block_size(256).top_level_bits(8).bit_decrement(1).levels(3).level0_tables(2);
         self.db.create_keyspace(name, options).unwrap();
@@ -81,8 +87,11 @@ impl Maker {
     /// Two keyspaces with tables in level 0 and below, old versions, tombstones, batches across both, a large value, and newer
     /// entries in the log.
     fn fill(&mut self, compression: Compression) {
-        self.keyspace("fruit", compression);
-        self.keyspace("stones", compression);
+        self.fill_with(&KeyspaceOptions::default().compression(compression));
+    }
+
+    fn fill_with(&mut self, options: &KeyspaceOptions) {
+        self.keyspaces(options);
         for round in 0..4u32 {
             for i in (round..48).step_by(2 + round as usize) {
                 let value =
@@ -230,6 +239,7 @@ fn good() -> Vec<(&'static str, Files, Contents)> {
         let log = m.files().into_iter().find(|(name, _)| name.starts_with("wal-") && name.ends_with(".log"));
         assert_eq!(log.unwrap().1[8], 2, "the log is written over another one");
     });
+    add("size-class", &|m| m.fill_with(&KeyspaceOptions::default().table_format(TableFormat::SizeClass)));
     add("values", &|m| m.fill_with_large_values());
     add("history", &|m| m.fill_with_history());
     add("dropped-keyspace", &|m| {
@@ -295,7 +305,11 @@ type Damage = (&'static str, fn(&mut Files));
 
 /// The intact fixture that a damaged one is made from.
 fn base_of(damaged: &str) -> &'static str {
-    if damaged.starts_with("value-") { "values" } else { "base" }
+    match damaged.split_once('-') {
+        Some(("value", _)) => "values",
+        Some(("rows", _)) => "size-class",
+        _ => "base",
+    }
 }
 
 /// The place of `text` in the files whose names end like this: the last one.
@@ -312,6 +326,19 @@ fn of_text<'a>(files: &'a mut Files, extension: &str, text: &str) -> (&'a mut Ve
 fn damages() -> Vec<Damage> {
     vec![
         ("table-data", |f| named(f, ".tbl").1[30] ^= 1),
+        ("rows-page", |f| {
+            let table = named(f, ".tbl").1;
+            let footer = table.len() - 80;
+            let directory = u64_at(table, footer + 24);
+            table[directory - 4096 + 40] ^= 1;
+        }),
+        ("rows-directory", |f| {
+            let table = named(f, ".tbl").1;
+            let footer = table.len() - 80;
+            let directory = u64_at(table, footer + 24);
+            table[directory + 9] ^= 1;
+        }),
+        ("rows-values", |f| named(f, ".tbl").1[30] ^= 1),
         ("table-index", |f| {
             let table = named(f, ".tbl").1;
             let footer = table.len() - 80;

@@ -101,6 +101,10 @@ targets! {
     PROPERTIES "properties" = table::fuzzing::properties, small;
     /// A node of a table: a data block or an index node.
     NODE "node" = table::fuzzing::node, small;
+    /// A page of rows of a size-class table.
+    ROWS "rows" = table::fuzzing::rows, small;
+    /// The directory of a size-class table.
+    DIRECTORY "directory" = table::fuzzing::directory, small;
     /// A block in its frame, with its compression.
     BLOCK "block" = table::fuzzing::block, |len| 8 * table::fuzzing::BLOCK_CAP + 64 * len;
     /// Arbitrary bytes as a table.

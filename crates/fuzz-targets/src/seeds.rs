@@ -10,7 +10,7 @@ use env::{Env, SimEnv};
 use record::{SegmentKind, SegmentReader, SegmentWriter};
 use std::path::Path;
 use std::sync::Arc;
-use table::{Compression, TableMeta, TableOptions};
+use table::{Compression, TableFormat, TableMeta, TableOptions};
 use tree::{DatabaseEdit, KeyspaceCreated, LogClosed, Manifest, VersionEdit, manifest_file_name};
 use values::{Maps, ValueFile};
 
@@ -198,13 +198,15 @@ impl Seeds {
     }
 
     fn tables(&mut self) {
-        for (name, len, compression) in [
-            ("small", 60, Compression::None),
-            ("large", 2500, Compression::None),
-            ("lz4", 1500, Compression::Lz4),
-            ("zstd", 1500, Compression::Zstd),
+        for (name, len, compression, format) in [
+            ("small", 60, Compression::None, TableFormat::BTree),
+            ("large", 2500, Compression::None, TableFormat::BTree),
+            ("lz4", 1500, Compression::Lz4, TableFormat::BTree),
+            ("zstd", 1500, Compression::Zstd, TableFormat::BTree),
+            ("size-class", 300, Compression::None, TableFormat::SizeClass),
         ] {
             let options = TableOptions {
+                format,
                 block_size: 512,
                 compression,
                 filter_bits_per_key: 10,
@@ -235,6 +237,14 @@ impl Seeds {
         self.add("block", &format!("{name}-0"), [&[0], &cap[..], &place, &bytes[..data]].concat());
         self.add("block", &format!("{name}-1"), [&[1], &cap[..], &place, &bytes[..data]].concat());
         let (root, properties) = (number(24), number(48));
+        if footer[64] == 4 {
+            let first = (number(16) + (64 * size(44) + 9) * size(40)).next_multiple_of(4096);
+            let page = first + 9..first + size_of_frame(&bytes[first..]);
+            self.add("rows", name, [&[2, b'k', b'e'], &bytes[page]].concat());
+            let pages = u8::try_from(first / 4096).expect("a small table");
+            self.add("directory", name, [&[pages], &bytes[root + 9..root + size(32)]].concat());
+            return;
+        }
         if bytes[8] == 0 {
             self.add("node", &format!("{name}-leaf"), [&[0, 2, b'k', b'e'], &bytes[9..data]].concat());
         }

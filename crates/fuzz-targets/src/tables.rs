@@ -8,7 +8,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use table::{BlockCache, Compression, Table, TableCache, TableMeta, TableOptions, TableWriter};
+use table::{BlockCache, Compression, Table, TableCache, TableFormat, TableMeta, TableOptions, TableWriter};
 
 pub(crate) const NUMBER: u64 = 1;
 const PATH: &str = "/000001.tbl";
@@ -168,6 +168,8 @@ pub(crate) fn written(data: &[u8]) -> bool {
         ..TableOptions::default()
     };
     let (how, at, probe) = (source.u8(), source.u16(), source.bytes());
+    let format = if how & 4 == 0 { TableFormat::BTree } else { TableFormat::SizeClass };
+    let options = TableOptions { format, ..options };
     let entries = entries(&mut source, 512);
     if entries.is_empty() {
         return false;

@@ -4,6 +4,7 @@
 use crate::data::Sizes;
 use cairn::{
     Compression, Durability, GuardPolicy, KeyspaceOptions, Options, PlacementPolicy, Preset, Retention,
+    TableFormat,
 };
 use std::time::Duration;
 
@@ -36,6 +37,11 @@ fn tiny() -> KeyspaceOptions {
 /// The same with values outside of the tree where the key has at most this share of the record.
 fn hybrid(large_up_to: f64) -> KeyspaceOptions {
     tiny().placement(PlacementPolicy::Hybrid).large_up_to(large_up_to)
+}
+
+/// The same with size-class tables.
+fn size_class(options: &KeyspaceOptions) -> KeyspaceOptions {
+    options.clone().table_format(TableFormat::SizeClass)
 }
 
 /// The same with guards selected by key hash.
@@ -74,6 +80,18 @@ pub fn option_sets() -> Vec<OptionSet> {
         set("hash-log", 2, &[hash_log.clone(), tiny.clone()], MEDIUM),
         set("hash-log-inline", 0, &[hash_log.clone(), hash_log.clone(), hybrid(0.3)], SMALL),
         set("hash-log-large", 1, &[hash_log.memtable_bytes(64 << 10), tiny.clone()], LARGE),
+        // Tables with keys of several size classes.
+        set("sstable", 1, &[preset(Preset::SsTable).top_level_bits(9).bit_decrement(2)], MEDIUM),
+        set(
+            "size-class",
+            0,
+            &[
+                size_class(&tiny).compression(Compression::Zstd),
+                size_class(&hybrid(0.3)).filter_bits_per_key(0),
+                size_class(&tiny).history(Retention::Versions(2)),
+            ],
+            SMALL,
+        ),
         // The defaults of users: flushes happen only on request.
         set("defaults", 2, &[KeyspaceOptions::default()], MEDIUM),
         // All work inline, so that a failure replays exactly.
@@ -271,6 +289,7 @@ pub fn tiny_shapes() -> Vec<(&'static str, KeyspaceOptions)> {
         ),
         ("no-filter", least.filter_bits_per_key(0).levels(3).max_tables_per_guard(2)),
         ("hash-log", KeyspaceOptions::preset(Preset::HashLog).memtable_bytes(4 << 10)),
+        ("sstable", small(KeyspaceOptions::preset(Preset::SsTable))),
     ]
 }
 

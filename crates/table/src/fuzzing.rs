@@ -11,6 +11,7 @@ use crate::format::frame::{self, HEADER_LEN, Handle, Kind};
 use crate::format::node::Layout;
 use crate::format::node_builder::NodeBuilder;
 use crate::format::properties;
+use crate::format::rows::{self, ClassRows, Page, RowBuilder};
 use crate::read::entry_cursor::EntryCursor;
 use base::checksum::{Place, checksum};
 use base::codec::Reader;
@@ -47,7 +48,8 @@ pub fn footer(data: &[u8]) -> bool {
     let decoded = match Footer::decode(&bytes, file, file_size) {
         Ok(footer) => footer,
         Err(DecodeError::Unknown(what, version)) => {
-            assert!(what == "format version" && version != footer::VERSION && version != footer::UNPADDED);
+            let known = [footer::VERSION, footer::UNPADDED, footer::SIZE_CLASS];
+            assert!(what == "format version" && !known.contains(&version));
             return false;
         }
         Err(DecodeError::Corrupt(_)) => return false,
@@ -176,6 +178,70 @@ fn check_node(bytes: &[u8], layout: &Layout, index: bool, entries: &[Entry]) {
     assert_eq!(self::entries(&again, &layout).as_deref(), Some(entries));
 }
 
+/// The payload of a page of rows, after the length of a key and the key.
+pub fn rows(data: &[u8]) -> bool {
+    let mut input = Reader::new(data);
+    let Some(key) = input.bytes(MAX_KEY_LEN) else { return false };
+    let Ok(page) = Page::parse(input.rest()) else { return false };
+    assert!(page.count > 0 && page.count <= page.class.rows_per_page());
+    for trailer in [Trailer(u64::MAX), Trailer(0)] {
+        if let Ok(i) = page.lower_bound(key, base::head(key), trailer) {
+            assert!(i <= page.count);
+        }
+    }
+    let mut builder = RowBuilder::new(page.class);
+    let mut last: Option<(Vec<u8>, Trailer)> = None;
+    let mut ordered = true;
+    for i in 0..page.count {
+        let row = page.row(i);
+        let (Ok(key), Ok(trailer)) = (row.key(), row.trailer()) else { return false };
+        assert!(rows::SizeClass::of(key.len()) == page.class, "a key of another class is let through");
+        if row.is_canonical() != Ok(true) {
+            return false;
+        }
+        let value = row.value();
+        let at = builder.add(key, trailer, value.start, value.len);
+        builder.set_block(at, value.block);
+        let before = last.replace((key.to_vec(), trailer));
+        ordered &= before.is_none_or(|b| compare(&b.0, b.1, key, trailer) == Ordering::Less);
+    }
+    if !page.ends_with_zeros() {
+        return false;
+    }
+    let mut again = Vec::new();
+    let written = builder.write_pages(|page| {
+        again.push(page.to_vec());
+        Ok::<(), ()>(())
+    });
+    assert!(written.is_ok() && again == [page.payload], "a canonical page is written as it was read");
+    for i in (0..page.count).filter(|_| ordered) {
+        let row = page.row(i);
+        let (Ok(key), Ok(trailer)) = (row.key(), row.trailer()) else { return false };
+        assert_eq!(page.lower_bound(key, base::head(key), trailer), Ok(i));
+    }
+    true
+}
+
+/// The directory of rows, after a byte for where the rows begin.
+pub fn directory(data: &[u8]) -> bool {
+    let Some((start, bytes)) = data.split_first() else { return false };
+    let start = u64::from(*start) * 4096;
+    let Ok(classes) = rows::decode_directory(bytes, start) else { return false };
+    let mut end = start;
+    for rows in &classes {
+        assert!(rows.offset == end && rows.rows > 0 && rows.pages() > 0);
+        let last = rows.pages() - 1;
+        assert_eq!(rows.first_row(last) + rows.rows_of(last) as u64, rows.rows);
+        end = rows.end();
+    }
+    let mut again = Vec::new();
+    rows::encode_directory(&classes, &mut again);
+    assert_eq!(rows::decode_directory(&again, start).as_deref(), Ok(&classes[..]));
+    assert!(again.len() <= bytes.len(), "the canonical form is the shortest");
+    classes
+        == classes.iter().map(|c: &ClassRows| ClassRows::new(c.class, c.rows, c.offset)).collect::<Vec<_>>()
+}
+
 /// A block in its frame: flags, a cap, file and offset, and the frame. Flag 1 corrects length and checksum.
 pub fn block(data: &[u8]) -> bool {
     let mut input = Reader::new(data);
@@ -242,17 +308,21 @@ pub fn fix_table(bytes: &mut [u8], file: u64) {
     last[8..16].copy_from_slice(&file_size.to_le_bytes());
     fix_footer(&mut last, file, file_size);
     bytes[end..].copy_from_slice(&last);
-    let footer =
-        Footer::parse(&last[..footer::BODY], footer::VERSION).filter(|footer| footer.data_size <= file_size);
+    let version = u32::from_le_bytes([last[64], last[65], last[66], last[67]]);
+    let footer = Footer::parse(&last[..footer::BODY], version).filter(|footer| footer.data_size <= file_size);
     let Some(footer) = footer else { return };
-    fix_run(bytes, file, Kind::Data, 0, footer.data_size);
+    fix_run(bytes, file, footer.data_kind(), 0, footer.data_size);
+    let (index, root) =
+        if footer.is_size_class() { (Kind::Rows, Kind::Directory) } else { (Kind::Index, Kind::Index) };
     if footer.filter.is_valid() {
         for i in 0..footer.filter.partitions.min(64) {
             fix_at(bytes, file, Kind::Filter, footer.filter.handle(i));
         }
-        fix_run(bytes, file, Kind::Index, footer.index_start(), footer.root.offset);
+        let start = footer.index_start();
+        let start = if footer.is_size_class() { rows::pages_start(start) } else { start };
+        fix_run(bytes, file, index, start, footer.root.offset);
     }
-    fix_at(bytes, file, Kind::Index, footer.root);
+    fix_at(bytes, file, root, footer.root);
     fix_at(bytes, file, Kind::Properties, footer.properties);
 }
 
@@ -263,7 +333,7 @@ fn fix_run(bytes: &mut [u8], file: u64, kind: Kind, start: u64, end: u64) {
         let header = usize::try_from(at).ok().and_then(|at| bytes.get(at..)?.first_chunk::<HEADER_LEN>());
         let Some(header) = header else { return };
         let size = frame::claimed_len(header);
-        let padded = kind == Kind::Data && header[HEADER_LEN - 1] & frame::PADDED != 0;
+        let padded = matches!(kind, Kind::Data | Kind::Values) && header[HEADER_LEN - 1] & frame::PADDED != 0;
         fix_at(bytes, file, kind, Handle { offset: at, size: size.min(u32::MAX.into()) as u32 });
         let next = at.saturating_add(size);
         at = if padded { next.checked_next_multiple_of(frame::PAGE).unwrap_or(next) } else { next };

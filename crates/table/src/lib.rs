@@ -33,13 +33,14 @@ mod write;
 
 pub use cache::block_cache::{BlockCache, BlockClass, BlockKey, CacheStats, ClassStats, Pin};
 pub use cache::table_cache::{TableCache, TableStats, bytes_read_by_this_thread};
-pub use check::salvage::{Gap, SalvageCursor, Survey};
+pub use check::salvage::SalvageCursor;
+pub use check::survey::{Gap, Survey};
 pub use format::compression::Compression;
 pub use format::options::{
-    KEY_TIME_LEN, TableMeta, TableOptions, TableOwner, TableTimes, parse_table_file_name, table_file_name,
+    KEY_TIME_LEN, TableFormat, TableMeta, TableOptions, TableOwner, TableTimes, parse_table_file_name,
+    table_file_name,
 };
-pub use read::cursor::TableCursor;
+pub use read::cursor::{ScanCursor, TableCursor};
 pub use read::nonblocking_read::PendingRead;
-pub use read::scan::ScanCursor;
 pub use read::table::Table;
 pub use write::writer::TableWriter;

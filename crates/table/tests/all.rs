@@ -11,3 +11,4 @@ mod nonblocking_read;
 mod padding;
 mod resident;
 mod salvage;
+mod size_class;

@@ -6,7 +6,7 @@ use base::{Cursor, ErrorKind, MAX_SEQ};
 use env::{Env, Fault, Repeat, Rng, SimEnv};
 use std::path::Path;
 use std::sync::Arc;
-use table::{BlockCache, TableCache, TableMeta, TableOptions, TableWriter};
+use table::{BlockCache, TableCache, TableFormat, TableMeta, TableOptions, TableWriter};
 
 fn entries() -> Vec<Entry> {
     let mut entries: Vec<Entry> = (0..3000u32)
@@ -16,8 +16,17 @@ fn entries() -> Vec<Entry> {
     entries
 }
 
-fn try_write(env: &Arc<dyn Env>, entries: &[Entry], abandon: bool) -> base::Result<TableMeta> {
-    let mut writer = TableWriter::create(env, Path::new(DIR), 1, &TableOptions::default())?;
+fn of(format: TableFormat) -> TableOptions {
+    TableOptions { format, ..TableOptions::default() }
+}
+
+fn try_write(
+    env: &Arc<dyn Env>,
+    format: TableFormat,
+    entries: &[Entry],
+    abandon: bool,
+) -> base::Result<TableMeta> {
+    let mut writer = TableWriter::create(env, Path::new(DIR), 1, &of(format))?;
     for (i, e) in entries.iter().enumerate() {
         if let Err(error) = writer.add(&e.key, e.trailer, &e.value) {
             if abandon {
@@ -36,10 +45,14 @@ fn try_write(env: &Arc<dyn Env>, entries: &[Entry], abandon: bool) -> base::Resu
 
 #[test]
 fn every_failing_write_is_reported_and_leaves_no_table() {
+    FORMATS.into_iter().for_each(fail_writes);
+}
+
+fn fail_writes(format: TableFormat) {
     let entries = entries();
     let clean = sim();
     let before = clean.0.op_count();
-    try_write(&clean.1, &entries, false).unwrap();
+    try_write(&clean.1, format, &entries, false).unwrap();
     let operations = clean.0.op_count() - before;
     assert!(operations >= 5, "create, some appends, sync: {operations}");
     for k in 0..operations {
@@ -51,7 +64,7 @@ fn every_failing_write_is_reported_and_leaves_no_table() {
             for abandon in [false, true] {
                 let (sim, env) = sim();
                 sim.fail_op(sim.op_count() + k, fault, Repeat::Once);
-                let error = try_write(&env, &entries, abandon).unwrap_err();
+                let error = try_write(&env, format, &entries, abandon).unwrap_err();
                 // The last operation is the sync, and its failure is final.
                 let kind = if k + 1 == operations { ErrorKind::ReadOnly } else { kind };
                 assert_eq!(error.kind(), kind, "operation {k}: {error:?}");
@@ -64,9 +77,13 @@ fn every_failing_write_is_reported_and_leaves_no_table() {
 
 #[test]
 fn a_failing_read_is_an_error_until_a_seek_succeeds() {
+    FORMATS.into_iter().for_each(fail_a_walk);
+}
+
+fn fail_a_walk(format: TableFormat) {
     let (sim, env) = sim();
     let entries = entries();
-    let meta = write(&env, 1, &TableOptions::default(), &entries);
+    let meta = write(&env, 1, &of(format), &entries);
     let table = open(&env, &meta, 0);
     for scan in [false, true] {
         let mut cursor: Box<dyn Cursor> =
@@ -151,11 +168,15 @@ fn when_no_handle_is_left_others_are_closed_and_it_is_tried_once_more() {
 
 #[test]
 fn an_unknown_kind_of_entry_is_refused_by_name_and_others_are_read() {
+    FORMATS.into_iter().for_each(refuse_unknown_kind);
+}
+
+fn refuse_unknown_kind(format: TableFormat) {
     let (_, env) = sim();
     let mut entries =
         vec![entry(b"a", 1, b"known"), entry(b"b", 1, b"from the future"), entry(b"c", 1, b"known")];
     entries[1].trailer = base::Trailer(1 << 8 | 200);
-    let meta = write(&env, 1, &TableOptions::default(), &entries);
+    let meta = write(&env, 1, &of(format), &entries);
     let table = open(&env, &meta, 0);
     let get = |key: &[u8]| table.get(key, base::hash(key), MAX_SEQ);
     assert!(get(b"a").unwrap().is_some() && get(b"c").unwrap().is_some());
@@ -197,13 +218,13 @@ fn forge(rng: &mut Rng, sim: &SimEnv, whole: &[u8], frames: &[(usize, usize, u8)
 
 #[test]
 fn forged_blocks_never_panic_or_loop() {
-    for compression in ALL {
+    for (format, compression) in FORMATS.into_iter().flat_map(|format| ALL.map(|c| (format, c))) {
         let (sim, env) = sim();
         let mut small: Vec<Entry> =
             (0..150u32).map(|i| entry(&(i * i).to_be_bytes(), 7, &[i as u8; 30])).collect();
         small.extend((0..20).map(|seq| entry(&[0, 0, 1, 0, 5, 5, 5, 5, 5, 5, 5, 5], 100 + seq, b"long")));
         sort(&mut small);
-        let options = TableOptions { block_size: 200, compression, ..TableOptions::default() };
+        let options = TableOptions { format, block_size: 200, compression, ..TableOptions::default() };
         let meta = write(&env, 1, &options, &small);
         let whole = sim.read_file(path(1));
         let frames = frames(&whole, 1);
@@ -232,7 +253,7 @@ fn forged_blocks_never_panic_or_loop() {
                     let _ = (cursor.key().len(), cursor.value().len(), cursor.value_slice().len());
                     ok = if forward { cursor.next().is_ok() } else { cursor.prev().is_ok() };
                     steps += 1;
-                    assert!(steps < limit, "{compression}: a cursor runs in circles");
+                    assert!(steps < limit, "{format}, {compression}: a cursor runs in circles");
                 }
             }
         }

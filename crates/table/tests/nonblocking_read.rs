@@ -4,7 +4,7 @@ use crate::common::*;
 use base::{Cursor, MAX_SEQ, hash};
 use env::{Fault, OpKind, Repeat, SimEnv};
 use std::sync::{Arc, Mutex};
-use table::{Compression, Table, TableOptions};
+use table::{Compression, Table, TableFormat, TableOptions};
 
 fn entries() -> Vec<Entry> {
     let mut entries: Vec<Entry> = (0..2000u32)
@@ -15,9 +15,17 @@ fn entries() -> Vec<Entry> {
 }
 
 fn table(compression: Compression, cache_bytes: u64) -> (Arc<SimEnv>, Arc<Table>, Vec<Entry>) {
+    table_of(TableFormat::BTree, compression, cache_bytes)
+}
+
+fn table_of(
+    format: TableFormat,
+    compression: Compression,
+    cache_bytes: u64,
+) -> (Arc<SimEnv>, Arc<Table>, Vec<Entry>) {
     let ((sim, env), entries) = (sim(), entries());
     sim.set_memory(0);
-    let meta = write(&env, 1, &TableOptions { compression, ..TableOptions::default() }, &entries);
+    let meta = write(&env, 1, &TableOptions { format, compression, ..TableOptions::default() }, &entries);
     let table = open(&env, &meta, cache_bytes);
     // Loads the footer and the index.
     table.get(&entries[0].key, hash(&entries[0].key), MAX_SEQ).unwrap();
@@ -26,9 +34,9 @@ fn table(compression: Compression, cache_bytes: u64) -> (Arc<SimEnv>, Arc<Table>
 
 #[test]
 fn blocks_outside_memory_are_requested_and_read_later() {
-    for compression in ALL {
+    for (format, compression) in FORMATS.into_iter().flat_map(|format| ALL.map(|c| (format, c))) {
         for cache_bytes in [0, 16 << 10, 8 << 20] {
-            let (sim, table, entries) = table(compression, cache_bytes);
+            let (sim, table, entries) = table_of(format, compression, cache_bytes);
             sim.set_cached_percent(0);
             let (mut waiting, mut at_once) = (Vec::new(), 0);
             for e in entries.iter().step_by(97) {
@@ -70,7 +78,11 @@ fn blocks_in_memory_are_read_at_once() {
 
 #[test]
 fn a_failing_read_is_an_error_in_either_step() {
-    let (sim, table, entries) = table(Compression::None, 8 << 20);
+    FORMATS.into_iter().for_each(fail_either_step);
+}
+
+fn fail_either_step(format: TableFormat) {
+    let (sim, table, entries) = table_of(format, Compression::None, 8 << 20);
     let key = &entries[1000].key;
     sim.set_cached_percent(100);
     sim.fail_op(sim.op_count(), Fault::EIO, Repeat::Once);
@@ -95,7 +107,11 @@ fn a_failing_read_is_an_error_in_either_step() {
 /// A block is admitted at its third use. A read in two steps counts as one use.
 #[test]
 fn a_read_in_two_steps_is_one_use_of_the_block() {
-    let (sim, table, entries) = table(Compression::None, 8 << 20);
+    FORMATS.into_iter().for_each(read_in_two_steps);
+}
+
+fn read_in_two_steps(format: TableFormat) {
+    let (sim, table, entries) = table_of(format, Compression::None, 8 << 20);
     sim.set_cached_percent(0);
     let inserts = || table.tables().cache().stats().data.inserts;
     let e = &entries[500];
@@ -224,8 +240,10 @@ type Move<'a> = &'a dyn Fn(&mut dyn Cursor);
 
 #[test]
 fn a_nonblocking_cursor_is_invalid_or_at_the_right_entry() {
-    for (percent, compression) in [(0, Compression::None), (50, Compression::Lz4), (100, Compression::None)] {
-        let (sim, table, entries) = table(compression, 0);
+    let cases = [(0, Compression::None), (50, Compression::Lz4), (100, Compression::None)];
+    for (format, (percent, compression)) in FORMATS.into_iter().flat_map(|format| cases.map(|c| (format, c)))
+    {
+        let (sim, table, entries) = table_of(format, compression, 0);
         sim.set_cached_percent(percent);
         let mut cursor = table.cursor();
         let mut waited = 0;

@@ -6,7 +6,7 @@
 use base::{Error, Result};
 use history::Retention;
 
-pub use table::Compression;
+pub use table::{Compression, TableFormat};
 
 /// What a write survives once the call has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,17 +40,21 @@ pub enum Preset {
     /// A hash table in memory over entries that stay in the log: the log database of Pristupin's report (section 2), made for data larger than
     /// memory. See `docs/adr/0027-hash-log.md`.
     HashLog,
+    /// The balanced tree over size-class tables, without compression: the sstable database of Pristupin's report (section 3), with the merging
+    /// that its conclusion asks for. See `docs/adr/0028-size-class-tables.md`.
+    SsTable,
 }
 
 impl Preset {
     /// All presets.
-    pub const ALL: [Preset; 6] = [
+    pub const ALL: [Preset; 7] = [
         Preset::Balanced,
         Preset::PebblesDb,
         Preset::Leveled,
         Preset::Parallax,
         Preset::Mneme,
         Preset::HashLog,
+        Preset::SsTable,
     ];
 }
 
@@ -88,7 +92,7 @@ base::named_enum!(Durability, "durability", "buffered" => Durability::Buffered, 
 base::named_enum!(Engine, "engine", "tree" => Engine::Tree, "hash_log" => Engine::HashLog);
 base::named_enum!(GuardPolicy, "guard policy", "hash" => GuardPolicy::Hash, "adaptive" => GuardPolicy::Adaptive);
 base::named_enum!(PlacementPolicy, "placement", "in_place" => PlacementPolicy::InPlace, "hybrid" => PlacementPolicy::Hybrid);
-base::named_enum!(Preset, "preset", "balanced" => Preset::Balanced, "pebblesdb" => Preset::PebblesDb, "leveled" => Preset::Leveled, "parallax" => Preset::Parallax, "mneme" => Preset::Mneme, "hash_log" => Preset::HashLog);
+base::named_enum!(Preset, "preset", "balanced" => Preset::Balanced, "pebblesdb" => Preset::PebblesDb, "leveled" => Preset::Leveled, "parallax" => Preset::Parallax, "mneme" => Preset::Mneme, "hash_log" => Preset::HashLog, "sstable" => Preset::SsTable);
 
 /// One row of an option table.
 #[derive(Clone, Debug)]
@@ -259,6 +263,10 @@ option_table! {
     /// reads and writes of single keys, with data larger than memory. It has no order: ranges, cursors and `history` are refused. Options of
     /// trees and tables mean nothing for it.
     engine: Engine = Engine::Tree, "tree, hash_log", |_| true;
+    /// How entries lie in tables. `btree`: in order, in data blocks with an index, for everything. `size_class`: values first, then rows of one
+    /// width for each class of keys by their length, which are searched by binary search (Pristupin's report, section 3.2.1): for point reads
+    /// where the rows fit into memory. Each entry then has a row with its key, padded to the next power of two, and 28 bytes.
+    table_format: TableFormat = TableFormat::BTree, "btree, size_class", |_| true;
     /// Compression of data blocks. `zstd` is smaller and slower than `lz4`; `none` saves processor time for data that does not
     /// compress.
     compression: Compression = Compression::Lz4, "none, lz4, zstd", |_| true;
@@ -373,6 +381,7 @@ impl KeyspaceOptions {
     /// other is.
     pub(crate) fn historical(&self) -> KeyspaceOptions {
         KeyspaceOptions {
+            table_format: self.table_format,
             compression: self.compression,
             block_size: self.block_size,
             memtable_bytes: self.memtable_bytes,
@@ -431,6 +440,7 @@ impl KeyspaceOptions {
             // A small memtable means little data: then pieces are small, too.
             min_piece_bytes: MIN_PIECE_BYTES.min(self.memtable_bytes as u64 / 64),
             table: table::TableOptions {
+                format: self.table_format,
                 block_size: self.block_size,
                 compression: self.compression,
                 filter_bits_per_key: self.filter_bits_per_key,
@@ -480,6 +490,7 @@ impl KeyspaceOptions {
                 .placement(PlacementPolicy::Hybrid),
             Preset::Mneme => options.history(Retention::All),
             Preset::HashLog => options.engine(Engine::HashLog),
+            Preset::SsTable => options.table_format(TableFormat::SizeClass).compression(Compression::None),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::random::{Draw, Rng};
 use crate::sets::PLACEMENTS;
-use cairn::{Compression, KeyspaceOptions, Preset, Retention};
+use cairn::{Compression, KeyspaceOptions, Preset, Retention, TableFormat};
 use std::sync::{Mutex, MutexGuard};
 
 /// Path of the database on the simulated disk.
@@ -43,6 +43,7 @@ pub(super) fn draw_options(rng: &mut Rng) -> KeyspaceOptions {
         .bit_decrement(1)
         .skip_levels(rng.chance(1, 2))
         .compression(*rng.pick(&[Compression::None, Compression::Lz4]))
+        .table_format(*rng.pick(&[TableFormat::BTree, TableFormat::BTree, TableFormat::SizeClass]))
         .filter_bits_per_key(*rng.pick(&[0, 10]))
         .placement(*rng.pick(&PLACEMENTS))
         .large_up_to(*rng.pick(&[0.02, 0.2, 1.0]))

@@ -12,7 +12,8 @@
 //! The last 16 bytes have the same format in every version, so that a reader can distinguish a newer table from a damaged one.
 //!
 //! In version 1 data blocks follow each other directly; in version 3 zero padding may lie between them. There is no version 2: in old test
-//! files this number stands for an unknown, newer version.
+//! files this number stands for an unknown, newer version. Version 4 is that of size-class tables: the first part has value blocks, and
+//! the root is the directory of the rows, with 0 levels.
 
 use crate::format::decode_error::DecodeError;
 use crate::format::filter::FilterShape;
@@ -25,8 +26,10 @@ pub(crate) const LEN: usize = 80;
 
 /// Bytes before the first checksum.
 pub(crate) const BODY: usize = 60;
-/// The version that is written.
+/// The version of B+-trees that is written.
 pub(crate) const VERSION: u32 = 3;
+/// The version of size-class tables.
+pub(crate) const SIZE_CLASS: u32 = 4;
 /// The version without padding between data blocks.
 pub(crate) const UNPADDED: u32 = 1;
 const MAGIC: [u8; 8] = *b"cairntbl";
@@ -37,14 +40,15 @@ pub(crate) const MAX_LEVELS: u8 = 48;
 /// A decoded footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Footer {
-    /// [`VERSION`] or [`UNPADDED`].
+    /// [`VERSION`], [`UNPADDED`] or [`SIZE_CLASS`].
     pub version: u32,
     pub file: u64,
     pub file_size: u64,
-    /// Bytes of the data blocks with their padding, from offset 0.
+    /// Bytes of the data blocks or value blocks with their padding, from offset 0.
     pub data_size: u64,
+    /// The root of the index, or the directory of the rows.
     pub root: Handle,
-    /// Levels of index nodes, the root counted: the children of level 1 are data blocks.
+    /// Levels of index nodes, the root counted: the children of level 1 are data blocks. 0 in a size-class table.
     pub levels: u8,
     pub filter: FilterShape,
     pub properties: Handle,
@@ -56,7 +60,20 @@ impl Footer {
         file_size - LEN as u64
     }
 
-    /// Where the index nodes begin; they end where the properties begin.
+    /// Whether this is a size-class table.
+    #[inline]
+    pub(crate) fn is_size_class(&self) -> bool {
+        self.version == SIZE_CLASS
+    }
+
+    /// The kind of the blocks of the first part.
+    #[inline]
+    pub(crate) fn data_kind(&self) -> Kind {
+        if self.is_size_class() { Kind::Values } else { Kind::Data }
+    }
+
+    /// Where the index nodes begin, or the pages of rows with the zeros before them; the root is the last, and the properties begin where
+    /// it ends.
     pub(crate) fn index_start(&self) -> u64 {
         self.data_size + self.filter.stored_len()
     }
@@ -93,7 +110,7 @@ impl Footer {
         if checksum(place(file, file_size, Kind::Version), &version.to_le_bytes()) != version_sum {
             return Err(DecodeError::Corrupt("checksum of the format version does not match"));
         }
-        if version != VERSION && version != UNPADDED {
+        if ![VERSION, UNPADDED, SIZE_CLASS].contains(&version) {
             return Err(DecodeError::Unknown("format version", version));
         }
         if checksum(place(file, file_size, Kind::Footer), &bytes[..BODY]) != sum {
@@ -104,12 +121,19 @@ impl Footer {
         let tiled = footer.file == file
             && footer.file_size == file_size
             && footer.filter.is_valid()
-            && (1..=MAX_LEVELS).contains(&footer.levels)
+            && footer.has_valid_levels()
             && footer.data_size <= file_size
             && footer.index_start() <= footer.root.offset
             && footer.root.end() == footer.properties.offset
             && footer.properties.end() == Self::offset(file_size);
         if tiled { Ok(footer) } else { Err(DecodeError::Corrupt("parts of the table do not fit together")) }
+    }
+
+    fn has_valid_levels(&self) -> bool {
+        match self.is_size_class() {
+            true => self.levels == 0,
+            false => (1..=MAX_LEVELS).contains(&self.levels),
+        }
     }
 
     /// Parses the 60 bytes before the first checksum, without verifying them.
@@ -150,8 +174,13 @@ mod tests {
 
     #[test]
     fn round_trips_and_refuses_every_flipped_bit() {
-        let old = Footer { version: UNPADDED, ..footer() };
-        assert_eq!(Footer::decode(&old.encode(), 12, old.file_size), Ok(old));
+        for other in
+            [Footer { version: UNPADDED, ..footer() }, Footer { version: SIZE_CLASS, levels: 0, ..footer() }]
+        {
+            assert_eq!(Footer::decode(&other.encode(), 12, other.file_size), Ok(other));
+            let wrong = Footer { levels: 1 - other.levels.min(1), ..other };
+            assert!(Footer::decode(&wrong.encode(), 12, other.file_size).is_err());
+        }
         let footer = footer();
         let bytes = footer.encode();
         assert_eq!(Footer::decode(&bytes, 12, footer.file_size), Ok(footer));
@@ -170,7 +199,7 @@ mod tests {
     #[test]
     fn a_newer_version_is_refused_by_name() {
         let footer = footer();
-        for version in [0, 2, 4, 1 << 30] {
+        for version in [0, 2, 5, 1 << 30] {
             let bytes = Footer { version, ..footer }.encode();
             assert_eq!(
                 Footer::decode(&bytes, 12, footer.file_size),

@@ -7,7 +7,7 @@
 //! The checksum covers size, codec and payload, and the place: file number, offset and kind of the block. It is
 //! verified before any other field is used.
 //!
-//! The high bit of a data block's codec says that zero padding follows up to the next page. So a reader can distinguish padding
+//! The high bit of the codec of a data block or a value block says that zero padding follows up to the next page. So a reader can distinguish padding
 //! from a lost block, and a block that was overwritten with zeros from padding.
 
 use crate::format::compression::{self, Compressor};
@@ -19,10 +19,10 @@ use base::planted::{Bug, planted};
 /// Bytes in front of a payload.
 pub(crate) const HEADER_LEN: usize = 9;
 
-/// Data blocks are aligned to pages of this many bytes, the unit of the page cache.
+/// Data blocks and value blocks are aligned to pages of this many bytes, the unit of the page cache.
 pub(crate) const PAGE: u64 = 4096;
 
-/// Bit in the codec of a data block: padding follows up to the next page.
+/// Bit in the codec of a data block or a value block: padding follows up to the next page.
 pub(crate) const PADDED: u8 = 0x80;
 
 /// Maximum bytes of a raw payload. A block of one entry holds its key twice at most (prefix and rest), its value and a few
@@ -41,6 +41,19 @@ pub(crate) enum Kind {
     Properties = 4,
     Footer = 5,
     Version = 6,
+    /// Values of a size-class table.
+    Values = 7,
+    /// A page of rows of a size-class table.
+    Rows = 8,
+    /// The directory of a size-class table.
+    Directory = 9,
+}
+
+impl Kind {
+    /// Whether zero padding may follow a block of the kind with this code.
+    fn may_be_padded(code: u8) -> bool {
+        code == Kind::Data as u8 || code == Kind::Values as u8
+    }
 }
 
 /// The place of a block: offset and length of its frame, header included.
@@ -88,13 +101,13 @@ pub(crate) fn seal(
     len
 }
 
-/// The offset of the data block after the verified `frame`, which begins at `offset`.
+/// The offset of the data or value block after the verified `frame`, which begins at `offset`.
 pub(crate) fn next_offset(offset: u64, frame: &[u8]) -> u64 {
     let end = offset + frame.len() as u64;
     if is_padded(frame) { end.next_multiple_of(PAGE) } else { end }
 }
 
-/// Whether padding follows the verified frame of a data block.
+/// Whether padding follows the verified frame of a data or value block.
 pub(crate) fn is_padded(frame: &[u8]) -> bool {
     frame.get(HEADER_LEN - 1).is_some_and(|codec| codec & PADDED != 0)
 }
@@ -117,8 +130,8 @@ pub(crate) fn check(frame: &[u8], place: Place) -> Result<(u8, &[u8]), DecodeErr
     if claimed_len(header) != frame.len() as u64 {
         return Err(DecodeError::Corrupt("length of block does not match"));
     }
-    let data = place.kind == Kind::Data as u8;
-    Ok((if data { header[8] & !PADDED } else { header[8] }, payload))
+    let may_be_padded = Kind::may_be_padded(place.kind);
+    Ok((if may_be_padded { header[8] & !PADDED } else { header[8] }, payload))
 }
 
 /// Verifies a whole frame and returns the raw payload, at most `cap` bytes.
@@ -142,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_data_block_says_whether_zeros_follow_and_no_other_kind_can() {
-        for kind in [Kind::Data, Kind::Filter] {
+        for kind in [Kind::Data, Kind::Values, Kind::Filter, Kind::Rows] {
             let place = Place { kind: kind as u8, ..PLACE };
             for padded in [false, true] {
                 let mut out = Vec::new();
@@ -154,7 +167,7 @@ mod tests {
                     if padded { (8192, true) } else { (6009, false) }
                 );
                 let opened = open(out, place, 1000);
-                assert_eq!(opened.is_ok(), kind == Kind::Data || !padded);
+                assert_eq!(opened.is_ok(), matches!(kind, Kind::Data | Kind::Values) || !padded);
             }
         }
     }

@@ -9,3 +9,4 @@ pub(crate) mod node;
 pub(crate) mod node_builder;
 pub(crate) mod options;
 pub(crate) mod properties;
+pub(crate) mod rows;

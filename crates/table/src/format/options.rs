@@ -4,10 +4,26 @@ use crate::format::compression::Compression;
 use base::{MAX_SEQ, Reference, SegmentShare, Seq, Time, Trailer};
 use std::sync::Arc;
 
+/// How entries lie in a table. See `docs/format/table.md`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum TableFormat {
+    /// A static B+-tree: entries in order in data blocks, with shared prefixes and an index over the blocks.
+    #[default]
+    BTree,
+    /// Values first, then rows of one width for each class of keys by their length, which are searched by binary search (Pristupin's
+    /// report, section 3.2.1).
+    SizeClass,
+}
+
+base::named_enum!(TableFormat, "table format", "btree" => TableFormat::BTree, "size_class" => TableFormat::SizeClass);
+
 /// How a table is written. Readers do not need the options: the file describes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableOptions {
-    /// Bytes of keys and values per data block, before compression. A block holds at least one entry, however large.
+    /// How entries lie in the file.
+    pub format: TableFormat,
+    /// Bytes of keys and values per data block, or of values per value block, before compression. A block holds at least one entry,
+    /// however large.
     pub block_size: usize,
     /// How blocks are compressed. Blocks that would shrink by less than an eighth are stored uncompressed.
     pub compression: Compression,
@@ -60,6 +76,7 @@ pub(crate) fn filter_hash(owner: Option<&TableOwner>, key: &[u8]) -> u64 {
 impl Default for TableOptions {
     fn default() -> Self {
         TableOptions {
+            format: TableFormat::BTree,
             block_size: 4096,
             compression: Compression::None,
             filter_bits_per_key: 10,

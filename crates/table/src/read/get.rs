@@ -1,4 +1,5 @@
-//! Point look-ups: the filter, the index, and the one data block where the key belongs.
+//! Point look-ups: the filter, the index, and the one data block where the key belongs; in a size-class table, the filter, the rows, and
+//! the block with the value.
 //!
 //! [`Table::get`] waits for the disk. [`Table::try_get`] does not: it returns the block that it would wait for, and
 //! [`Table::get_wanted`] continues.
@@ -11,7 +12,8 @@ use crate::format::frame::{Handle, Kind};
 use crate::format::node;
 use crate::read::block::{Node, Payload};
 use crate::read::nonblocking_read::{PendingRead, Reading};
-use crate::read::table::Table;
+use crate::read::row_pages::FoundRow;
+use crate::read::table::{Index, Table};
 use base::{Result, Seq, Slice, Trailer};
 
 impl Table {
@@ -76,7 +78,10 @@ impl Table {
             None => self.read_block(wanted, &mut Reading::Waits)?,
         };
         let Some(payload) = payload else { return Ok(None) };
-        self.find(payload, wanted.handle, key, Trailer::seek(seq))
+        match wanted.row {
+            Some(row) => self.value_in(&payload, row).map(Some),
+            None => self.find(payload, wanted.handle, key, Trailer::seek(seq)),
+        }
     }
 
     /// [`Table::get`] or [`Table::try_get`], as `reading` says.
@@ -91,6 +96,10 @@ impl Table {
             return Ok(None);
         }
         let trailer = Trailer::seek(seq);
+        if let Index::Rows(classes) = &self.root()?.index {
+            let Some(row) = self.find_row(classes, key, trailer)? else { return Ok(None) };
+            return self.value_of(row, &mut reading);
+        }
         let handle = self.data_handle(key, trailer)?;
         let payload = match self.tables.cache.get(self.block_key(handle), BlockClass::Data) {
             Some(bytes) => {
@@ -104,6 +113,26 @@ impl Table {
             },
         };
         self.find(payload, handle, key, trailer)
+    }
+
+    /// The value of a version of a size-class table.
+    fn value_of(&self, row: FoundRow, reading: &mut Reading<'_>) -> Result<Option<(Trailer, Slice)>> {
+        let handle = row.value.block;
+        if row.value.len == 0 {
+            return Ok(Some((row.trailer, Slice::default())));
+        }
+        self.check_value_block(handle)?;
+        let payload = match self.tables.cache.get(self.block_key(handle), BlockClass::Data) {
+            Some(bytes) => Some(Payload::Shared(bytes)),
+            None => self.read_block(PendingRead { row: Some(row), ..self.want(handle) }, reading)?,
+        };
+        payload.map(|payload| self.value_in(&payload, row)).transpose()
+    }
+
+    /// The value of a version in the payload of its block.
+    fn value_in(&self, payload: &Payload, row: FoundRow) -> Result<(Trailer, Slice)> {
+        let value = row.value.of(payload).map_err(|f| self.fault(f, row.value.block.offset))?;
+        Ok((row.trailer, payload.slice_of(value)))
     }
 
     /// Looks up a key in a data block. Counts a false positive of the filter if the key, which passed the filter, is not there.

@@ -15,6 +15,7 @@ use crate::cache::buffer_pool::Buffer;
 use crate::cache::read_policy::PIECE;
 use crate::format::frame::{self, Handle, Kind};
 use crate::read::block::{MAX_OWN, Node, Payload};
+use crate::read::row_pages::FoundRow;
 use crate::read::table::Table;
 use base::Result;
 use base::planted::{Bug, planted};
@@ -26,6 +27,8 @@ pub struct PendingRead {
     pub(crate) handle: Handle,
     /// Whether the block is to be cached. Decided once per read of the block, however many steps the read takes.
     pub(crate) admitted: bool,
+    /// The version that was found, whose value the block has. In a B+-tree the block is searched.
+    pub(crate) row: Option<FoundRow>,
 }
 
 impl PendingRead {
@@ -46,10 +49,10 @@ pub(crate) enum Reading<'a> {
 impl Table {
     /// The read of a block that the cache does not have; asks the cache for admission.
     pub(crate) fn want(&self, handle: Handle) -> PendingRead {
-        PendingRead { handle, admitted: self.tables().cache.admits(self.block_key(handle)) }
+        PendingRead { handle, admitted: self.tables().cache.admits(self.block_key(handle)), row: None }
     }
 
-    /// Reads a data block from the file, and inserts it into the cache if it was admitted. `None`: the disk was asked for it.
+    /// Reads a data or value block from the file, and inserts it into the cache if it was admitted. `None`: the disk was asked for it.
     pub(crate) fn read_block(
         &self,
         wanted: PendingRead,
@@ -84,8 +87,9 @@ impl Table {
 
     /// Verifies and decompresses the frame of a data block, and inserts the payload into the cache if it was admitted.
     pub(crate) fn open_block(&self, frame: Buffer, wanted: PendingRead) -> Result<Payload> {
-        let PendingRead { handle, admitted } = wanted;
-        let (place, fault) = (self.place(handle.offset, Kind::Data), |f| self.fault(f, handle.offset));
+        let PendingRead { handle, admitted, .. } = wanted;
+        let kind = self.root()?.footer.data_kind();
+        let (place, fault) = (self.place(handle.offset, kind), |f| self.fault(f, handle.offset));
         if !admitted && frame.len() <= MAX_OWN {
             return Payload::open(frame, place).map_err(fault);
         }

@@ -164,23 +164,28 @@ impl Readahead {
 }
 
 impl Table {
-    /// A data block for a cursor, from the window, the cache or the file. `None` if the cursor must not wait and would have to.
+    /// A data block of a B+-tree for a cursor: see [`Table::payload_for`].
     #[inline]
     pub(crate) fn block_for(&self, handle: Handle, ahead: &mut Readahead) -> Result<Option<Node<Payload>>> {
+        let Some(payload) = self.payload_for(handle, ahead)? else { return Ok(None) };
+        self.block(payload, handle).map(Some)
+    }
+
+    /// The payload of a data or value block for a cursor, from the window, the cache or the file. `None` if the cursor must not wait and
+    /// would have to.
+    #[inline]
+    pub(crate) fn payload_for(&self, handle: Handle, ahead: &mut Readahead) -> Result<Option<Payload>> {
         let noted = ahead.nonblocking.wanted.take();
         // A walk reads each block once: it neither admits blocks nor counts as a request.
-        if let Some(payload) = ahead.take(self, PendingRead { handle, admitted: false })? {
-            return self.block(payload, handle).map(Some);
+        if let Some(payload) = ahead.take(self, PendingRead { handle, admitted: false, row: None })? {
+            return Ok(Some(payload));
         }
         if let Some(bytes) = self.tables().cache.get(self.block_key(handle), BlockClass::Data) {
             node::touch(&bytes);
-            return self.block(Payload::Shared(bytes), handle).map(Some);
+            return Ok(Some(Payload::Shared(bytes)));
         }
         let noted = noted.filter(|wanted| wanted.handle == handle);
         let wanted = noted.unwrap_or_else(|| self.want(handle));
-        match ahead.read(self, wanted, noted.is_some())? {
-            Some(payload) => self.block(payload, handle).map(Some),
-            None => Ok(None),
-        }
+        ahead.read(self, wanted, noted.is_some())
     }
 }

@@ -1,7 +1,7 @@
 //! One table, open for reading: its file, its root, and reads of single blocks.
 //!
 //! An unused table costs its struct. The first use reads the footer and the root of the index, which stay with the table (the root is
-//! at most a few KiB). The first look-up reads and pins filter and index where the budget allows it (`pinned_index.rs`); otherwise index
+//! at most a few KiB; in a size-class table, the directory of its rows, a few bytes). The first look-up reads and pins filter and index where the budget allows it (`pinned_index.rs`); otherwise index
 //! nodes and filter partitions come through the cache, as data blocks do. A get costs one line of the filter, a search in one index node
 //! per level, and one data block.
 //!
@@ -17,6 +17,7 @@ use crate::format::frame::{self, Handle, Kind};
 use crate::format::node::{self, Layout};
 use crate::format::options::{TableMeta, TableOwner};
 use crate::format::properties;
+use crate::format::rows::{self, ClassRows};
 use crate::read::block::Node;
 use crate::read::pinned_index::PinnedIndex;
 use base::checksum::Place;
@@ -49,7 +50,26 @@ impl Drop for Table {
 /// What stays with a table after its first use.
 pub(crate) struct Root {
     pub footer: Footer,
-    pub node: Node,
+    pub index: Index,
+}
+
+/// The way to the entries.
+pub(crate) enum Index {
+    /// The root of a B+-tree.
+    Tree(Node),
+    /// The rows of a size-class table, class by class.
+    Rows(Vec<ClassRows>),
+}
+
+impl Root {
+    /// The classes of a size-class table; none in a B+-tree.
+    #[inline]
+    pub(crate) fn classes(&self) -> &[ClassRows] {
+        match &self.index {
+            Index::Rows(classes) => classes,
+            Index::Tree(_) => &[],
+        }
+    }
 }
 
 impl TableCache {
@@ -144,9 +164,37 @@ impl Table {
         self.read_in_background(&mut bytes, offset)?;
         let footer =
             Footer::decode(&bytes, self.file.number, self.file.size).map_err(|f| self.fault(f, offset))?;
-        let root = self.read(footer.root, Kind::Index, frame::MAX_PAYLOAD)?;
-        let node = self.parse(root, Kind::Index, footer.root.offset)?;
-        Ok(self.root.get_or_init(|| Box::new(Root { footer, node })))
+        let index = match footer.is_size_class() {
+            true => Index::Rows(self.read_directory(&footer)?),
+            false => {
+                let root = self.read(footer.root, Kind::Index, frame::MAX_PAYLOAD)?;
+                Index::Tree(self.parse(root, Kind::Index, footer.root.offset)?)
+            }
+        };
+        Ok(self.root.get_or_init(|| Box::new(Root { footer, index })))
+    }
+
+    fn read_directory(&self, footer: &Footer) -> Result<Vec<ClassRows>> {
+        let payload = self.read(footer.root, Kind::Directory, rows::MAX_DIRECTORY)?;
+        let start = rows::pages_start(footer.index_start());
+        let classes = rows::decode_directory(&payload, start).and_then(|classes| {
+            match classes.last().is_some_and(|last| last.end() == footer.root.offset) {
+                true => Ok(classes),
+                false => Err(DecodeError::Corrupt("the rows do not fill their part of the table")),
+            }
+        });
+        classes.map_err(|f| self.fault(f, footer.root.offset))
+    }
+
+    /// The root of a B+-tree.
+    #[inline]
+    pub(crate) fn tree_root(&self) -> Result<&Node> {
+        let root = self.root()?;
+        match &root.index {
+            Index::Tree(node) => Ok(node),
+            // Cannot be: only cursors and look-ups in a B+-tree ask for it.
+            Index::Rows(_) => Err(self.fault(DecodeError::Corrupt("not a B+-tree"), root.footer.root.offset)),
+        }
     }
 
     /// An index node, through the cache.
@@ -168,7 +216,7 @@ impl Table {
         Ok(Node { bytes, layout, offset })
     }
 
-    /// The payload of an index node or a filter partition, at most `cap` bytes, from the cache or else from the file.
+    /// The payload of an index node, a page of rows or a filter partition, at most `cap` bytes, from the cache or else from the file.
     #[inline]
     pub(crate) fn cached(&self, handle: Handle, kind: Kind, cap: usize) -> Result<Slice> {
         let class = if kind == Kind::Filter { BlockClass::Filter } else { BlockClass::Index };

@@ -28,7 +28,7 @@ impl Window {
             self.bytes[start..].first_chunk().ok_or_else(|| fault("block is shorter than its header"))?;
         // The length is unverified until the whole frame is read. It only sizes a read, and is bounded.
         let len = frame::claimed_len(header);
-        if len > end - offset || len > (frame::MAX_PAYLOAD + HEADER_LEN) as u64 {
+        if len > end.saturating_sub(offset) || len > (frame::MAX_PAYLOAD + HEADER_LEN) as u64 {
             return Err(fault("block lies outside its table"));
         }
         let start = self.fill(table, offset, len, end)?;
@@ -37,7 +37,7 @@ impl Window {
 
     /// Makes sure that `len` bytes from `offset` are in the buffer, and returns where.
     fn fill(&mut self, table: &Table, offset: u64, len: u64, end: u64) -> Result<usize> {
-        if len > end - offset {
+        if len > end.saturating_sub(offset) {
             return Err(table.fault(DecodeError::Corrupt("block lies outside its table"), offset));
         }
         let filled = self.offset + self.len as u64;

@@ -7,7 +7,8 @@ use env::{Env, Rng, SimEnv};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use table::{
-    BlockCache, Compression, Table, TableCache, TableMeta, TableOptions, TableWriter, table_file_name,
+    BlockCache, Compression, Table, TableCache, TableFormat, TableMeta, TableOptions, TableWriter,
+    table_file_name,
 };
 
 pub const DIR: &str = "/db";
@@ -92,6 +93,8 @@ pub fn lower_bound(entries: &[Entry], key: &[u8], trailer: Trailer) -> usize {
     entries.partition_point(|e| base::compare(&e.key, e.trailer, key, trailer).is_lt())
 }
 
+pub const FORMATS: [TableFormat; 2] = [TableFormat::BTree, TableFormat::SizeClass];
+
 pub const ALL: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
 
 /// The shape of the keys of a random table.
@@ -167,14 +170,19 @@ pub fn frames(bytes: &[u8], file: u64) -> Vec<(usize, usize, u8)> {
     let mut frames = Vec::new();
     let mut at = 0;
     while at < bytes.len() - 80 {
+        if bytes[at + 4..at + 8] == [0; 4] {
+            // Zeros before the first page of rows.
+            at = at.next_multiple_of(4096);
+        }
         let len = 9 + u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) as usize;
         let place = |kind| Place { file, offset: at as u64, kind };
         let sum = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-        let kind = (1..=4).find(|kind| checksum(place(*kind), &bytes[at + 4..at + len]) == sum).unwrap();
+        let is = |kind: &u8| checksum(place(*kind), &bytes[at + 4..at + len]) == sum;
+        let kind = [1, 2, 3, 4, 7, 8, 9].into_iter().find(is).unwrap();
         frames.push((at, len, kind));
         at += len;
         // The padding up to the next page follows.
-        if kind == 1 && bytes[at - len + 8] & 0x80 != 0 {
+        if [1, 7].contains(&kind) && bytes[at - len + 8] & 0x80 != 0 {
             at = at.next_multiple_of(4096);
         }
     }

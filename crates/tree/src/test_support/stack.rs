@@ -18,7 +18,7 @@ pub(crate) struct TestStack {
 pub(crate) type Entry = (Vec<u8>, Trailer, Vec<u8>);
 
 pub(crate) fn table_options(block_size: usize, compression: Compression) -> TableOptions {
-    TableOptions { block_size, compression, filter_bits_per_key: 10, owner: None }
+    TableOptions { block_size, compression, ..TableOptions::default() }
 }
 
 impl TestStack {

@@ -1,4 +1,4 @@
-//! A cursor for compactions: it streams the data blocks in large reads, past the block cache.
+//! A cursor over a B+-tree for compactions: it streams the data blocks in large reads, past the block cache.
 //!
 //! Data blocks are stored from offset 0, and each contains its length and whether zero padding follows, so a walk forward needs no
 //! index. Raw blocks are parsed in the read buffer, compressed ones in a second buffer.
@@ -14,21 +14,14 @@ use base::{Cursor, Result, Trailer};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Streams a table from its first entry to its last. See [`base::Cursor`]; it reads forward only.
-pub struct ScanCursor {
+/// Streams a B+-tree from its first entry to its last. See [`base::Cursor`]; it reads forward only.
+pub(crate) struct LeafScan {
     table: Arc<Table>,
     window: Window,
     /// The current block's payload, where it was compressed.
     unpacked: Vec<u8>,
     block: Option<Block>,
     at: EntryCursor,
-}
-
-impl Table {
-    /// A cursor that reads ahead into a buffer of its own and leaves the cache alone. Does no I/O yet.
-    pub fn scan(self: &Arc<Self>) -> ScanCursor {
-        ScanCursor::new(Arc::clone(self))
-    }
 }
 
 /// The current block.
@@ -41,9 +34,9 @@ struct Block {
     next: u64,
 }
 
-impl ScanCursor {
+impl LeafScan {
     pub(crate) fn new(table: Arc<Table>) -> Self {
-        ScanCursor {
+        LeafScan {
             table,
             window: Window::default(),
             unpacked: Vec::new(),
@@ -104,7 +97,7 @@ impl ScanCursor {
     }
 }
 
-impl Cursor for ScanCursor {
+impl Cursor for LeafScan {
     fn seek_to_first(&mut self) -> Result<()> {
         self.moving(|c| c.enter(0))
     }

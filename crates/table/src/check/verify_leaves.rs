@@ -1,0 +1,112 @@
+//! Verification of a B+-tree. The index is read first and gives the list of data blocks. Then the data is read once: each block must be the
+//! next of the list, and its entries must lie between its bounds.
+
+use crate::check::checked_entries::{CheckedEntries, Mark, read_block};
+use crate::format::decode_error::DecodeError;
+use crate::format::frame::{self, Handle, Kind};
+use crate::read::block::Node;
+use crate::read::entry_cursor::EntryCursor;
+use crate::read::table::Table;
+use base::{Result, Trailer, compare};
+use std::cmp::Ordering;
+
+/// Checks the data blocks of a B+-tree, and that the index leads to them.
+pub(super) fn verify_leaves(
+    table: &Table,
+    entries: &mut CheckedEntries,
+    step: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<()> {
+    let leaves = read_index(table)?;
+    let mut next = 0;
+    for (i, (bound, handle)) in leaves.iter().enumerate() {
+        if handle.offset != next {
+            return Err(table.fault(DecodeError::Corrupt("index and data blocks do not agree"), next));
+        }
+        next = leaf(table, *handle, bound, leaves.get(i + 1).map(|(bound, _)| bound), entries)?;
+        step(next.min(table.file_size()))?;
+    }
+    match next == table.root()?.footer.data_size {
+        true => Ok(()),
+        false => Err(table.fault(DecodeError::Corrupt("data that the index does not know"), next)),
+    }
+}
+
+/// Reads the index from the root down; returns the bounds and handles of the data blocks.
+///
+/// Each level is stored before the one above it, and all levels together fill the space between filter and properties.
+fn read_index(table: &Table) -> Result<Vec<(Mark, Handle)>> {
+    let root = table.root()?;
+    let mut level = vec![((Vec::new(), Trailer(u64::MAX)), root.footer.root)];
+    let mut end = root.footer.properties.offset;
+    for _ in 0..root.footer.levels {
+        let mut start = end - level.iter().map(|(_, handle)| u64::from(handle.size)).sum::<u64>().min(end);
+        let first = start;
+        let mut below: Vec<(Mark, Handle)> = Vec::new();
+        for (bound, handle) in &level {
+            if handle.offset != start {
+                return Err(
+                    table.fault(DecodeError::Corrupt("index nodes do not follow each other"), handle.offset)
+                );
+            }
+            start = handle.end();
+            let bytes = table.read(*handle, Kind::Index, frame::MAX_PAYLOAD)?;
+            let node = table.parse(bytes, Kind::Index, handle.offset)?;
+            children(table, &node, bound, &mut below)?;
+        }
+        end = first;
+        level = below;
+    }
+    if end != root.footer.index_start() {
+        return Err(table.fault(DecodeError::Corrupt("bytes that are no part of the index"), end));
+    }
+    Ok(level)
+}
+
+/// Appends the entries of an index node, which begins with `bound`.
+fn children(table: &Table, node: &Node, bound: &Mark, out: &mut Vec<(Mark, Handle)>) -> Result<()> {
+    let fault = |f: DecodeError| table.fault(f, node.offset);
+    node.layout.check_heads(&node.bytes).map_err(fault)?;
+    let mut at = EntryCursor::new();
+    at.enter(&node.bytes, &node.layout);
+    for i in 0..node.layout.count() {
+        at.move_to(&node.bytes, &node.layout, i).map_err(fault)?;
+        let mark = (at.key().to_vec(), at.trailer());
+        let ordered = match out.last() {
+            Some((before, _)) => compare(&before.0, before.1, &mark.0, mark.1) == Ordering::Less,
+            None => true,
+        };
+        if !ordered || (i == 0 && mark != *bound) {
+            return Err(fault(DecodeError::Corrupt("index entries are out of order")));
+        }
+        out.push((mark, node.layout.handle(&node.bytes, i).map_err(fault)?));
+    }
+    Ok(())
+}
+
+/// Checks the data block at `handle`, with entries in `bound..next`, and the zero padding after it. Returns the end of the padding.
+fn leaf(
+    table: &Table,
+    handle: Handle,
+    bound: &Mark,
+    next: Option<&Mark>,
+    entries: &mut CheckedEntries,
+) -> Result<u64> {
+    let (bytes, behind) = read_block(table, handle)?;
+    let fault = |f: DecodeError| table.fault(f, handle.offset);
+    let node = table.parse(bytes, Kind::Data, handle.offset)?;
+    node.layout.check_heads(&node.bytes).map_err(fault)?;
+    let mut at = EntryCursor::new();
+    at.enter(&node.bytes, &node.layout);
+    for i in 0..node.layout.count() {
+        at.move_to(&node.bytes, &node.layout, i).map_err(fault)?;
+        let (key, trailer) = (at.key(), at.trailer());
+        if i == 0 && compare(&bound.0, bound.1, key, trailer) == Ordering::Greater {
+            return Err(fault(DecodeError::Corrupt("entries outside their bounds")));
+        }
+        entries.add(key, trailer, at.value(&node.bytes)).map_err(fault)?;
+    }
+    match next.is_none_or(|b| compare(at.key(), at.trailer(), &b.0, b.1) == Ordering::Less) {
+        true => Ok(behind),
+        false => Err(fault(DecodeError::Corrupt("entries outside their bounds"))),
+    }
+}

@@ -1,0 +1,223 @@
+//! Size-class tables: borders between classes, reads with pinned and with cached rows, and what is read of damaged ones. The other suites
+//! run with tables of both formats.
+
+use crate::common::*;
+use base::{Cursor, ErrorKind, MAX_SEQ, hash};
+use env::{Env, SimEnv};
+use std::path::Path;
+use std::sync::Arc;
+use table::{SalvageCursor, Survey, TableFormat, TableMeta, TableOptions};
+
+fn options() -> TableOptions {
+    TableOptions { format: TableFormat::SizeClass, block_size: 512, ..TableOptions::default() }
+}
+
+/// Keys of two classes in turn, with values of 20 bytes.
+fn two_classes(count: u32) -> Vec<Entry> {
+    let key = |i: u32| match i % 2 {
+        0 => format!("{i:07}"),
+        _ => format!("{i:07}-and-more"),
+    };
+    (0..count).map(|i| entry(key(i).as_bytes(), u64::from(i) + 1, &[i as u8; 20])).collect()
+}
+
+fn table_of(entries: &[Entry]) -> (Arc<SimEnv>, Arc<dyn Env>, TableMeta) {
+    let (sim, env) = sim();
+    let meta = write(&env, 1, &options(), entries);
+    (sim, env, meta)
+}
+
+#[test]
+fn keys_at_the_borders_of_classes_are_found_in_order() {
+    let mut entries = Vec::new();
+    for len in [0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 1024, 1025] {
+        for (byte, seq) in [(0, 1), (7, 2), (255, 3)] {
+            let key = vec![byte; len];
+            entries.push(entry(&key, seq, format!("{len} {byte}").as_bytes()));
+            entries.push(tombstone(&key, 10 + seq));
+        }
+    }
+    sort(&mut entries);
+    let (_, env, meta) = table_of(&entries);
+    let table = open(&env, &meta, 1 << 20);
+    for e in &entries {
+        let (trailer, value) = table.get(&e.key, hash(&e.key), e.trailer.seq()).unwrap().unwrap();
+        assert_eq!((trailer, &value[..]), (e.trailer, &e.value[..]), "{:?}", e.key);
+        let mut cursor = table.cursor();
+        cursor.seek(&e.key, e.trailer.seq()).unwrap();
+        assert_eq!(current(&cursor).as_ref(), Some(e));
+        cursor.seek_before(&e.key).unwrap();
+        let before = lower_bound(&entries, &e.key, base::Trailer(u64::MAX)).checked_sub(1);
+        assert_eq!(current(&cursor).as_ref(), before.map(|i| &entries[i]));
+    }
+    for absent in [vec![7; 10], vec![0; 2000], b"x".to_vec()] {
+        assert!(table.get(&absent, hash(&absent), MAX_SEQ).unwrap().is_none());
+    }
+    assert_eq!(table.verify(&mut |_| Ok(())).unwrap(), meta);
+}
+
+#[test]
+fn a_cursor_turns_between_classes() {
+    let entries = two_classes(500);
+    let (_, env, meta) = table_of(&entries);
+    for cache in [0, 1 << 20] {
+        let mut cursor = open(&env, &meta, cache).cursor();
+        for at in [1usize, 2, 90, 91, 92, 93, 183, 184, 185, 250, 498] {
+            cursor.seek(&entries[at].key, MAX_SEQ).unwrap();
+            for step in [1i64, 1, -1, -1, -1, 1] {
+                let here = entries.iter().position(|e| e.key == cursor.key()).unwrap() as i64;
+                if step > 0 { cursor.next() } else { cursor.prev() }.unwrap();
+                let expected = usize::try_from(here + step).ok().and_then(|i| entries.get(i));
+                assert_eq!(current(&cursor).as_ref(), expected, "{at}");
+                if !cursor.valid() {
+                    cursor.seek(&entries[at].key, MAX_SEQ).unwrap();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn tombstones_and_empty_values_read_no_value_block() {
+    let entries: Vec<Entry> = (0..300u32)
+        .map(|i| {
+            let key = i.to_be_bytes();
+            if i % 2 == 0 { tombstone(&key, 1) } else { entry(&key, 1, b"") }
+        })
+        .collect();
+    let (_, env, meta) = table_of(&entries);
+    let table = open(&env, &meta, 1 << 20);
+    table.may_contain(0).unwrap();
+    let before = table.tables().stats().reads;
+    for e in &entries {
+        assert_eq!(table.get(&e.key, hash(&e.key), MAX_SEQ).unwrap().unwrap().1, e.value);
+    }
+    assert_eq!(table.tables().stats().reads, before, "all rows are pinned");
+    assert_eq!(table.verify(&mut |_| Ok(())).unwrap(), meta);
+}
+
+#[test]
+fn rows_are_pinned_where_the_budget_allows_and_cached_by_pages_otherwise() {
+    let entries = two_classes(20_000);
+    let (sim, env, meta) = table_of(&entries);
+    let rows: u64 = frames(&sim.read_file(path(1)), 1).iter().filter(|f| f.2 == 8).map(|f| f.1 as u64).sum();
+    for (budget, pins_rows, pins_filter) in
+        [(8 << 20, true, true), (rows, false, true), (8 << 10, false, false)]
+    {
+        let table = open(&env, &meta, budget);
+        for e in entries.iter().step_by(37) {
+            assert_eq!(table.get(&e.key, hash(&e.key), MAX_SEQ).unwrap().unwrap().1, e.value);
+        }
+        let cache = table.tables().cache();
+        assert_eq!(
+            (cache.pinned_bytes() >= rows, cache.pinned_bytes() > 20_000),
+            (pins_rows, pins_filter),
+            "{budget}: {}",
+            cache.pinned_bytes()
+        );
+        assert_eq!(cache.stats().index.misses == 0, pins_rows);
+        drop(table);
+    }
+}
+
+#[test]
+fn damage_to_a_page_fails_only_reads_that_need_it() {
+    let entries = two_classes(5000);
+    let (sim, env, meta) = table_of(&entries);
+    let frames = frames(&sim.read_file(path(1)), 1);
+    let pages: Vec<_> = frames.iter().filter(|f| f.2 == 8).collect();
+    // The second page of the first class is in the way of few searches.
+    let (at, len, _) = *pages[1];
+    sim.flip_bit(path(1), (at + len / 2) as u64, 3);
+    let table = open(&env, &meta, 8 << 20);
+    let (mut right, mut failed) = (0, 0);
+    for e in &entries {
+        match table.get(&e.key, hash(&e.key), MAX_SEQ) {
+            Ok(found) => {
+                assert_eq!(found.expect("it is there").1, e.value);
+                right += 1;
+            }
+            Err(error) => {
+                assert_eq!((error.kind(), error.place().unwrap().1), (ErrorKind::Corruption, at as u64));
+                failed += 1;
+            }
+        }
+    }
+    assert!(failed > 50 && right > 2500, "{right} right, {failed} failed");
+    let error = table.verify(&mut |_| Ok(())).unwrap_err();
+    assert_eq!(error.place().unwrap().1, at as u64);
+}
+
+fn survey(env: &Arc<dyn Env>) -> Survey {
+    SalvageCursor::open(env, Path::new(DIR), 1).unwrap().survey()
+}
+
+/// The entries that salvage reads.
+fn salvaged(env: &Arc<dyn Env>) -> Vec<Entry> {
+    let mut cursor = SalvageCursor::open(env, Path::new(DIR), 1).unwrap();
+    let mut entries = Vec::new();
+    cursor.seek_to_first().unwrap();
+    while let Some(entry) = current(&cursor) {
+        entries.push(entry);
+        cursor.next().unwrap();
+    }
+    entries
+}
+
+/// Asserts that what is read is right, and that each entry that is missing lies in a gap. Returns how many are missing.
+fn check_salvage(env: &Arc<dyn Env>, entries: &[Entry], what: &str) -> usize {
+    let (found, survey) = (salvaged(env), survey(env));
+    assert_eq!(found.len() as u64, survey.entries, "{what}");
+    assert!(found.iter().all(|e| entries.contains(e)), "{what}: an entry that never was");
+    let in_gap = |key: &Vec<u8>| {
+        survey.gaps.iter().any(|gap| {
+            gap.after.as_ref().is_none_or(|after| key >= after)
+                && gap.before.as_ref().is_none_or(|before| key <= before)
+        })
+    };
+    let missing: Vec<_> = entries.iter().filter(|e| !found.contains(e)).collect();
+    assert!(missing.iter().all(|e| in_gap(&e.key)), "{what}: lost without a word: {survey:?}");
+    assert!(!missing.is_empty() || survey.gaps.is_empty() || survey.promised.is_none(), "{what}: {survey:?}");
+    missing.len()
+}
+
+#[test]
+fn salvage_reads_what_is_intact_and_names_what_is_not() {
+    let entries = two_classes(600);
+    let (sim, env, _) = table_of(&entries);
+    let sound = survey(&env);
+    assert_eq!((sound.entries, sound.gaps.len(), sound.other_damage), (600, 0, false));
+    let whole = sim.read_file(path(1));
+    for (at, len, kind) in frames(&whole, 1) {
+        sim.flip_bit(path(1), (at + len / 2) as u64, 2);
+        let missing = check_salvage(&env, &entries, &format!("kind {kind} at {at}"));
+        match kind {
+            7 => assert!((1..40).contains(&missing), "a value block: {missing}"),
+            8 => assert!((20..=113).contains(&missing), "a page: {missing}"),
+            _ => assert!(missing == 0 && survey(&env).other_damage, "kind {kind}: {missing}"),
+        }
+        sim.flip_bit(path(1), (at + len / 2) as u64, 2);
+    }
+    // Without a footer, and with further damage.
+    let footer = whole.len() as u64 - 40;
+    sim.flip_bit(path(1), footer, 0);
+    assert_eq!(check_salvage(&env, &entries, "footer"), 0);
+    for (at, len, kind) in frames(&whole, 1) {
+        sim.flip_bit(path(1), (at + len / 2) as u64, 2);
+        check_salvage(&env, &entries, &format!("footer and kind {kind} at {at}"));
+        sim.flip_bit(path(1), (at + len / 2) as u64, 2);
+    }
+}
+
+#[test]
+fn salvage_of_a_truncated_file_says_that_entries_are_missing() {
+    let entries = two_classes(600);
+    let (sim, env, _) = table_of(&entries);
+    let whole = sim.read_file(path(1));
+    let rows = frames(&whole, 1).iter().find(|f| f.2 == 8).unwrap().0;
+    for len in (0..whole.len()).step_by(1031).chain(whole.len() - 100..whole.len()) {
+        sim.write_file(path(1), &whole[..len]);
+        let missing = check_salvage(&env, &entries, &format!("cut to {len}"));
+        assert_eq!(missing == 600, len < rows + 4096, "cut to {len}: {missing}");
+    }
+}
