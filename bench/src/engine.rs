@@ -92,6 +92,11 @@ pub trait Engine: Send + Sync {
     /// The settings in use, by the engine's own names, and its restrictions. For people to read.
     fn settings(&self) -> BTreeMap<String, String>;
 
+    /// Whether scans are in the order of keys. Without an order, only a scan of all entries works.
+    fn has_order(&self) -> bool {
+        true
+    }
+
     /// Stores a value.
     fn put(&self, key: &[u8], value: &[u8], sync: bool) -> Result<()>;
 
@@ -133,6 +138,11 @@ pub trait Engine: Send + Sync {
     /// Visits all versions of all keys as [`Engine::versions`] does.
     fn all_versions(&self, visit: &mut Visit<'_>) -> Result<()> {
         self.scan(None, visit)
+    }
+
+    /// Writes the memtable to a file. An engine without such a call does nothing.
+    fn flush(&self) -> Result<()> {
+        Ok(())
     }
 
     /// Waits until no flush and no compaction is running or due. Does not flush memtables.

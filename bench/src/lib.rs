@@ -26,6 +26,7 @@ pub mod engines;
 pub mod generate;
 pub mod machine;
 pub mod model;
+pub mod papers;
 pub mod process;
 pub mod record;
 #[cfg(feature = "report")]

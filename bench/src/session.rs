@@ -5,7 +5,7 @@
 
 use crate::disk::Requests;
 use crate::drive::{self, Job, Outcome};
-use crate::engine::{Engine, Kind, RequestedSettings, Result, Stalls};
+use crate::engine::{Engine, Error, Kind, RequestedSettings, Result, Stalls};
 use crate::generate::{Shuffle, Values, seed_of};
 use crate::machine::Busy;
 use crate::process::{self, KernelIo};
@@ -52,6 +52,9 @@ pub fn run_group(
     let mut same_everywhere = true;
     let mut held = None;
     for (at, step) in group.steps.iter().enumerate() {
+        if step.after_flush {
+            engine.flush().and_then(|()| engine.settle()).map_err(|e| e.context("flush"))?;
+        }
         let mut record = session.run(at, step, on).map_err(|e| e.context(step.name()))?;
         same_everywhere &= !record.cut_short && group.is_repeatable(at);
         if step.sum_up && same_everywhere {
@@ -292,22 +295,31 @@ impl<'a> Session<'a> {
 
 /// Reads the complete content, all versions of all keys if it `has_versions`: counts, and a hash.
 pub fn sum_up(engine: &dyn Engine, has_versions: bool) -> Result<Contents> {
-    let (mut entries, mut bytes, mut hash) = (0, 0, Xxh3::new());
+    let (mut entries, mut bytes, mut checksum) = (0, 0, 0u64);
+    let (mut last, mut in_order) = (Vec::new(), true);
     let mut visit = |key: &[u8], value: &[u8]| {
-        entries += 1;
-        bytes += (key.len() + value.len()) as u64;
-        // Includes the lengths, so that different splits of the same bytes have different hashes.
+        let mut hash = Xxh3::new();
+        // Includes the length, so that different splits of the same bytes have different hashes.
         hash.update(&(key.len() as u32).to_le_bytes());
         hash.update(key);
-        hash.update(&(value.len() as u32).to_le_bytes());
         hash.update(value);
+        // The sum does not depend on the order: that of an engine without order is its own.
+        checksum = checksum.wrapping_add(hash.digest());
+        in_order &= entries == 0 || *last < *key;
+        last.clear();
+        last.extend_from_slice(key);
+        entries += 1;
+        bytes += (key.len() + value.len()) as u64;
         true
     };
     match has_versions {
         true => engine.all_versions(&mut visit)?,
         false => engine.scan(None, &mut visit)?,
     }
-    Ok(Contents { entries, bytes, checksum: hash.digest() })
+    if !in_order && engine.has_order() {
+        return Err(Error::corruption("a scan of all entries is not in the order of keys"));
+    }
+    Ok(Contents { entries, bytes, checksum })
 }
 
 /// Sizes of all files under `dir`: total length, and allocated space.

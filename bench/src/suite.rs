@@ -29,6 +29,8 @@ pub struct Group {
     pub sizes: Sizes,
     /// Seed of the keys, the values and their order.
     pub seed: u64,
+    /// Size of a memtable, whatever size is requested of other groups.
+    pub memtable_bytes: Option<u64>,
     /// Time limit of a workload in seconds, without settling; the workload is cut short after it.
     pub seconds_max: Option<f64>,
     /// Length of a sample interval, in seconds.
@@ -60,6 +62,8 @@ pub struct Step {
     pub seek_nexts: u64,
     /// The schedule of a history.
     pub rates: Option<Rates>,
+    /// Whether memtables are flushed before it, outside of the measurement.
+    pub after_flush: bool,
     /// Whether it runs until the time limit of its group, however many operations that takes.
     pub timed: bool,
     /// Whether the content of the database is read and hashed afterwards, if it is the same for all engines.
@@ -79,6 +83,7 @@ impl Step {
             num,
             seek_nexts: 0,
             rates: None,
+            after_flush: false,
             timed: false,
             sum_up: false,
         }
@@ -266,6 +271,9 @@ const PARALLAX: [(&str, &str, &str); 6] = [
 ];
 /// Sizes of the databases that show how cost grows, in eighths of the one of `dbbench`.
 const GROWTH: [(&str, u64); 6] = [("eighth", 1), ("quarter", 2), ("half", 4), ("1", 8), ("2", 16), ("4", 32)];
+/// Pairs in a memtable of the report (section 4.2), and a memtable that holds them.
+const REPORT_PAIRS: u64 = 4096;
+const REPORT_MEMTABLE: u64 = 512 << 10;
 /// Operations of a workload that runs until its time limit: more than any engine does.
 const TIMED_OPS: u64 = 1 << 40;
 /// Puts a second of a history: more than any engine does.
@@ -309,6 +317,7 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
         key_size: YCSB_KEY,
         sizes: Sizes::all(0),
         seed: adjust.seed,
+        memtable_bytes: None,
         seconds_max: Some(adjust.seconds_max.unwrap_or(size.seconds_max)),
         sample_seconds: size.sample_seconds,
         on_request: false,
@@ -472,6 +481,38 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
             "The workload of the report on log and sstable databases, section 4: 20,000 keys, ten random reads, writes or deletes each.",
         )
     });
+    groups.push(Group {
+        num: size.ten_each,
+        sizes: Sizes::all(100),
+        memtable_bytes: Some(REPORT_MEMTABLE),
+        steps: vec![Step::new(Workload::TenEach, size.ten_each, 10 * size.ten_each).summed_up()],
+        ..group(
+            "report-files",
+            "Ten operations on each key, with small memtables",
+            "The same with memtables of 512 KiB, which hold the 4,096 pairs of the report's section 4.2: most entries are in files.",
+        )
+    });
+    let get = |label: &str| Step::new(Workload::ReadRandom, REPORT_PAIRS, 100 * REPORT_PAIRS).label(label);
+    groups.push(Group {
+        num: REPORT_PAIRS,
+        sizes: Sizes::all(100),
+        steps: vec![
+            Step::new(Workload::FillRandom, REPORT_PAIRS, REPORT_PAIRS),
+            get("get-memtable"),
+            Step { after_flush: true, ..get("get-file") },
+        ],
+        ..group(
+            "report-memory",
+            "Gets from memory and from a file",
+            "The report, section 4.2: 4,096 pairs are read in random order, a hundred times each, from the memtable and, after a flush, from a \
+             file that is in the page cache.",
+        )
+    });
+    groups.extend(pebblesdb(&size, large).map(|(name, title, about, num, steps)| Group {
+        on_request: true,
+        steps,
+        ..decimal((num, large.1), name, title, about)
+    }));
     groups.extend(GROWTH.map(|(name, eighths)| {
         let num = small.0 * eighths / 8;
         Group {
@@ -580,6 +621,85 @@ fn histories(size: &Size) -> [History; 8] {
         );
         History { about, ..history }
     })
+}
+
+/// The experiments of the PebblesDB paper that no other group has: name, title, description, number of keys, and steps.
+fn pebblesdb(
+    size: &Size,
+    (num, _): (u64, usize),
+) -> [(&'static str, &'static str, &'static str, u64, Vec<Step>); 5] {
+    use Workload::*;
+    let step = |workload, num, ops, label: &str| Step::new(workload, num, ops).label(label);
+    let threads = |threads, step: Step| Step { threads, ..step };
+    let cached = (size.memory / 5).max(100);
+    // A window of keys moves: the next keys are put and read, then deleted.
+    let window = num / 2;
+    let series = (0..5u64).flat_map(|round| {
+        let (first, end) = (window * round, window * (round + 1));
+        let insert = Step { first, ..Step::new(AgingInsert, end, window) };
+        let read = Step { first, ..Step::new(ReadRandom, end, size.reads) };
+        let delete = Step { first, ..Step::new(DeleteSeq, end, window) };
+        [
+            if round == 0 {
+                step(FillSeq, window, window, "insert-1")
+            } else {
+                insert.label(format!("insert-{}", round + 1))
+            },
+            read.label(format!("read-{}", round + 1)),
+            delete.label(format!("delete-{}", round + 1)),
+        ]
+    });
+    [
+        (
+            "pebblesdb-updates",
+            "Updates of all keys, twice",
+            "PebblesDB, table 2: all keys are put, then as many random keys are put again, twice: 16-byte keys, 1,024-byte values.",
+            num,
+            vec![
+                step(FillRandom, num, num, "insert"),
+                step(Overwrite, num, num, "update-1"),
+                step(Overwrite, num, num, "update-2"),
+            ],
+        ),
+        (
+            "pebblesdb-cached",
+            "A small data set in memory",
+            "PebblesDB, figure 4(d): puts, gets and seeks of data that stay in memory: 16-byte keys, 1,024-byte values.",
+            cached,
+            vec![
+                Step::new(FillRandom, cached, cached),
+                Step::new(ReadRandom, cached, size.reads),
+                Step::new(SeekRandom, cached, size.seeks),
+            ],
+        ),
+        (
+            "pebblesdb-threads",
+            "Four threads",
+            "PebblesDB, figure 4(c): four threads put random keys, then four get them, then two get while two put: 16-byte keys, 1,024-byte \
+             values.",
+            num,
+            vec![
+                threads(4, Step::new(FillRandom, num, num)),
+                threads(4, Step::new(ReadRandom, num, size.reads)),
+                Step { threads: 2, writers: 2, ..Step::new(ReadWhileWriting, num, size.reads) },
+            ],
+        ),
+        (
+            "pebblesdb-space",
+            "Space after many updates",
+            "PebblesDB, section 5.2: a tenth of the keys, ten random puts for each: 16-byte keys, 1,024-byte values.",
+            num / 10,
+            vec![Step::new(FillRandom, num / 10, num / 10), step(Overwrite, num / 10, num, "ten-updates")],
+        ),
+        (
+            "pebblesdb-series",
+            "Keys that come and go",
+            "PebblesDB, section 5.2 (empty guards): keys in ascending order are put, read at random and deleted, five times, each time the keys \
+             after those before: 16-byte keys, 1,024-byte values.",
+            window * 5,
+            series.collect(),
+        ),
+    ]
 }
 
 /// Reads when each key has one version, then when it has ten.
@@ -703,7 +823,7 @@ impl RequestedSettings {
     /// Memtable size, cache size, threads and filters requested of all engines by default.
     pub fn new(group: &Group) -> RequestedSettings {
         RequestedSettings {
-            memtable_bytes: 64 << 20,
+            memtable_bytes: group.memtable_bytes.unwrap_or(64 << 20),
             cache_bytes: 256 << 20,
             background_threads: 2,
             filter_bits_per_key: 10,

@@ -54,6 +54,20 @@ pub fn kinds() -> Vec<Kind> {
             open: |dir, requested| open(dir, requested, Preset::HashLog),
         },
         Kind {
+            name: "cairn-sstable",
+            title: "Cairn, size-class tables",
+            version,
+            open: |dir, requested| open(dir, requested, Preset::SsTable),
+        },
+        Kind {
+            name: "cairn-sstable-no-filter",
+            title: "Cairn, size-class tables without filters",
+            version,
+            open: |dir, requested| {
+                open_with(dir, requested, keyspace(requested, Preset::SsTable).filter_bits_per_key(0))
+            },
+        },
+        Kind {
             name: "cairn-parallax",
             title: "Cairn, preset parallax",
             version,
@@ -148,6 +162,10 @@ impl Engine for Cairn {
         pairs.map(|(name, value)| (name.to_string(), value)).collect()
     }
 
+    fn has_order(&self) -> bool {
+        self.keyspace.options().engine != cairn::Engine::HashLog
+    }
+
     #[inline]
     fn put(&self, key: &[u8], value: &[u8], sync: bool) -> Result<()> {
         Ok(self.keyspace.put_with(key, value, self.durability(sync))?)
@@ -164,7 +182,7 @@ impl Engine for Cairn {
 
     fn scan(&self, from: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<()> {
         // A keyspace without order can be read as a whole.
-        if from.is_none() && self.keyspace.options().engine == cairn::Engine::HashLog {
+        if from.is_none() && !self.has_order() {
             for entry in self.keyspace.entries() {
                 let (key, value) = entry?;
                 if !visit(&key, &value) {
@@ -194,6 +212,10 @@ impl Engine for Cairn {
             cursor.prev()?;
         }
         Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(self.db.flush()?)
     }
 
     fn settle(&self) -> Result<Duration> {
@@ -281,6 +303,10 @@ impl Engine for History {
 
     fn all_versions(&self, visit: &mut Visit<'_>) -> Result<()> {
         History::visit(self.0.keyspace.changes::<&[u8]>(.., ..)?, visit)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.0.flush()
     }
 
     fn settle(&self) -> Result<Duration> {

@@ -15,6 +15,8 @@ mod lmdb;
 #[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb", feature = "rocksdb"))]
 mod locked;
 #[cfg(feature = "prototypes")]
+mod ordered_memory;
+#[cfg(feature = "prototypes")]
 mod range_merge;
 #[cfg(feature = "redb")]
 mod redb;
@@ -43,5 +45,7 @@ pub fn all() -> Vec<Kind> {
     kinds.extend(lmdb::kinds());
     #[cfg(feature = "prototypes")]
     kinds.extend(range_merge::kinds());
+    #[cfg(feature = "prototypes")]
+    kinds.extend(ordered_memory::kinds());
     kinds
 }

@@ -246,6 +246,10 @@ impl Engine for RocksDb {
         visit_all(cursor, DBRawIterator::prev, visit)
     }
 
+    fn flush(&self) -> Result<()> {
+        Ok(self.db.flush()?)
+    }
+
     fn settle(&self) -> Result<Duration> {
         // Includes queued jobs. By default, memtables are flushed only when they are full.
         self.db.wait_for_compact(&WaitForCompactOptions::default())?;

@@ -89,7 +89,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub no_report: bool,
     /// Also write a short report in Markdown to this directory, in place of an earlier one: README.md, tables.md, a
-    /// few pictures
+    /// few pictures; with `--groups papers`, the page of the papers' experiments
     #[arg(long, value_name = "DIR")]
     pub page: Option<PathBuf>,
     #[command(flatten)]
@@ -143,6 +143,9 @@ pub struct ReportArgs {
     /// pictures
     #[arg(long, value_name = "DIR")]
     pub page: Option<PathBuf>,
+    /// With --page: write the page of the papers' experiments
+    #[arg(long, requires = "page")]
+    pub papers: bool,
 }
 
 /// Arguments of `list`.
@@ -162,6 +165,11 @@ impl RunArgs {
     /// The scale.
     pub fn scale(&self) -> Scale {
         if self.quick { Scale::Quick } else { self.scale }
+    }
+
+    /// Whether it repeats the experiments of the papers, each on the engines that its paper is about.
+    pub fn is_papers(&self) -> bool {
+        self.groups == ["papers"]
     }
 
     /// Number of rounds.
@@ -186,7 +194,7 @@ impl SettingsArgs {
     /// The settings for a group.
     pub fn of(&self, group: &Group) -> RequestedSettings {
         RequestedSettings {
-            memtable_bytes: self.memtable_bytes,
+            memtable_bytes: group.memtable_bytes.unwrap_or(self.memtable_bytes),
             cache_bytes: self.cache_bytes,
             background_threads: usize::from(self.background_threads),
             filter_bits_per_key: self.filter_bits,

@@ -54,7 +54,7 @@ fn report(args: &ReportArgs) -> Result<ExitCode, Failure> {
         runner::write_report(&lines, out)?;
     }
     if let Some(page) = &args.page {
-        runner::write_page(&lines, page)?;
+        runner::write_page(&lines, page, args.papers)?;
     }
     Ok(ExitCode::SUCCESS)
 }

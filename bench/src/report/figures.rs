@@ -71,7 +71,7 @@ pub fn main_figure(data: &Data<'_>) -> Figure {
         chosen = all.iter().take(MAIN.len()).collect();
     }
     let panels = chosen.into_iter().map(|(group, workload)| {
-        bar_panel(data, group, workload, &full_name(group, &workload.name), &THROUGHPUT)
+        bar_panel(data, group, workload, &full_name(group, &workload.name), &THROUGHPUT, &|_| true)
     });
     let info = &data.info;
     let mut machine =
@@ -128,8 +128,9 @@ fn bar_figure(data: &Data<'_>, section: &Section<'_, '_>, metric: &'static Metri
         let step = course::aging_step(&workload.name).filter(|_| section.is("aging"));
         workload.has(metric) && step.is_none_or(|(round, _)| round == 0 || Some(round) == last)
     });
-    let panels = shown
-        .map(|(group, workload)| bar_panel(data, group, workload, &section.name_of(group, workload), metric));
+    let panels = shown.map(|(group, workload)| {
+        bar_panel(data, group, workload, &section.name_of(group, workload), metric, &|_| true)
+    });
     let caption = if metric.key == THROUGHPUT.key {
         format!("{} More is better. {BARS}", metric.means)
     } else {
@@ -138,17 +139,19 @@ fn bar_figure(data: &Data<'_>, section: &Section<'_, '_>, metric: &'static Metri
     figure(section, metric.key, metric.name, &caption, panels.collect())
 }
 
-fn bar_panel<'a>(
+/// A bar for each engine that `shows` accepts.
+pub fn bar_panel<'a>(
     data: &Data<'a>,
     group: &str,
     workload: &Workload<'a>,
     title: &str,
     metric: &'static Metric,
+    shows: &dyn Fn(&str) -> bool,
 ) -> Panel {
     let best = workload.best(metric);
-    let rows: Vec<Bar> =
-        data.engines.iter().map(|engine| bar(data, group, workload, engine, metric, best)).collect();
-    let cut = data.engines.iter().filter_map(|engine| {
+    let engines = || data.engines.iter().filter(|engine| shows(engine.name));
+    let rows: Vec<Bar> = engines().map(|engine| bar(data, group, workload, engine, metric, best)).collect();
+    let cut = engines().filter_map(|engine| {
         workload.cut_short(engine.name).map(|words| format!("† {}: {words}", engine.label))
     });
     bars(title, metric.name, &rows, metric.show, &cut.collect::<Vec<_>>())

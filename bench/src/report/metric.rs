@@ -50,6 +50,30 @@ pub const SETTLED: Metric = Metric {
     show: format::count,
 };
 
+/// Duration of a workload.
+pub const SECONDS: Metric = Metric {
+    key: "seconds",
+    name: "Duration",
+    head: "time",
+    means: "Time from the first operation to the last.",
+    more_is_better: false,
+    highest: false,
+    of: |record| positive(record.seconds),
+    show: format::seconds,
+};
+
+/// Puts per second of the threads that write beside others.
+pub const PUTS: Metric = Metric {
+    key: "puts",
+    name: "Puts beside the operations",
+    head: "puts/s",
+    means: "Puts of the threads that write beside the measured operations, over their time.",
+    more_is_better: true,
+    highest: false,
+    of: |record| record.writer.as_ref().and_then(|writer| positive(writer.ops_per_s)),
+    show: format::count,
+};
+
 /// Bytes written per byte put.
 pub const WRITE_AMP: Metric = Metric {
     key: "write-amplification",
@@ -221,7 +245,9 @@ macro_rules! latency {
         };
     };
 }
+latency!(MEAN, mean, "mean", false);
 latency!(P50, p50, "p50", false);
+latency!(P95, p95, "p95", false);
 latency!(P99, p99, "p99", false);
 latency!(P999, p999, "p99.9", false);
 latency!(MAX, max, "max", true);

@@ -3,6 +3,7 @@
 //! ```text
 //!   write        lines of a run -> index.html, tables.md, a file for each picture
 //!     |                            write_brief -> README.md, tables.md, a few pictures: brief
+//!     |                            write_papers -> README.md, tables.md, a picture for each paper: papers
 //!     |-- page          the HTML page from top to bottom;  style.css
 //!     |   |-- tables        HTML and Markdown;  contents: did the engines do the same work?
 //!     |   |-- words         descriptions of groups and workloads, from the suite
@@ -32,6 +33,7 @@ mod metric;
 mod overview;
 mod page;
 mod palette;
+mod papers;
 #[cfg(feature = "png")]
 mod png;
 mod predicted;
@@ -103,6 +105,24 @@ pub fn write_brief(lines: &[Line], out: &Path) -> Result<Written> {
     for figure in &figures {
         let file = out.join(format!("{}.svg", figure.file));
         save(&file, &figure.document(columns(figure)))?;
+        written.pictures.push(file);
+    }
+    Ok(written)
+}
+
+/// Writes the page of the papers' experiments: `README.md` and a picture for each paper. Replaces an earlier one; other files of the directory
+/// stay.
+pub fn write_papers(lines: &[Line], out: &Path) -> Result<Written> {
+    let data = begin(lines, out)?;
+    let verdict = agreement::compare(lines.iter().filter_map(record));
+    let figures = papers::pictures(&data);
+    let mut written =
+        Written { page: out.join(papers::NAME), tables: out.join("tables.md"), pictures: Vec::new() };
+    save(&written.page, &papers::markdown(&data, &verdict, &figures))?;
+    save(&written.tables, &tables::markdown(&data, &verdict))?;
+    for figure in &figures {
+        let file = out.join(format!("{}.svg", figure.file));
+        save(&file, &figure.document(COLUMNS_MAIN))?;
         written.pictures.push(file);
     }
     Ok(written)

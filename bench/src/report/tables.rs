@@ -202,7 +202,7 @@ fn size(workload: &Workload<'_>) -> Cell {
 }
 
 /// The lowest and the highest round; empty for one round.
-fn spread(value: &Spread, metric: &Metric) -> String {
+pub fn spread(value: &Spread, metric: &Metric) -> String {
     if value.rounds < 2 {
         return String::new();
     }

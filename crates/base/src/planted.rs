@@ -148,6 +148,8 @@ bugs! {
     DropDeleteEarly,
     /// the manifest names a hint file before the log is synced in which its entries are
     HintBeforeLog,
+    /// a look-up in a size-class table takes the keys that fill their class for keys of the next class
+    WrongSizeClass,
     /// a compaction that moves values into tables gives an entry without a reference the value of the entry before it
     KeepLastValue,
     /// a compaction of a keyspace with history loses an evicted version now and then

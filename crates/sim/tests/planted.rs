@@ -66,6 +66,7 @@ fn suite(bug: Bug) -> Suite {
         | Bug::ForgetMovedValues
         | Bug::KeepLastValue
         | Bug::TrustHash
+        | Bug::WrongSizeClass
         | Bug::DropDeleteEarly
         | Bug::FilterDeniesKeys => MODEL,
         Bug::SkipDirectorySync

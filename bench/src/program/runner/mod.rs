@@ -24,6 +24,7 @@ use bench::agreement;
 use bench::cgroup::Cgroup;
 use bench::engine::Kind;
 use bench::machine::{self, Busy};
+use bench::papers;
 use bench::record::{Line, Record, RunInfo};
 use bench::session::Event;
 use bench::suite::{Adjust, Group, groups};
@@ -37,6 +38,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use turn::Fault;
+
+/// The name of all groups that repeat experiments of the papers.
+const PAPERS: &str = "papers";
 
 /// Other processes that use a larger fraction of the processors cause a warning.
 const MAX_OTHERS_SHARE: f64 = 0.1;
@@ -75,9 +79,14 @@ fn chosen_engines(args: &RunArgs) -> Result<Vec<Kind>, Failure> {
     let by_default =
         |name: &str| !name.starts_with("cairn-") && !["range-merge", "rocksdb-timestamps"].contains(&name);
     let requested = |name: &str| args.engines.iter().any(|requested| requested == name);
+    let of_papers = |name: &str| papers::PAPERS.iter().any(|paper| paper.engines.contains(&name));
     Ok(all
         .into_iter()
-        .filter(|kind| if args.engines.is_empty() { by_default(kind.name) } else { requested(kind.name) })
+        .filter(|kind| match args.engines.is_empty() {
+            true if args.is_papers() => of_papers(kind.name),
+            true => by_default(kind.name),
+            false => requested(kind.name),
+        })
         .collect())
 }
 
@@ -91,12 +100,18 @@ fn chosen_groups(args: &RunArgs) -> Result<Vec<Group>, Failure> {
     }
     let adjust = Adjust { seed: args.seed, seconds_max: args.seconds_max, factor: args.factor };
     let mut groups = groups(args.scale(), &adjust);
-    all_known("group", &args.groups, &with_families(&groups))?;
+    let known: Vec<String> = with_families(&groups).into_iter().chain([PAPERS.to_string()]).collect();
+    all_known("group", &args.groups, &known)?;
     let steps = || groups.iter().flat_map(|group| &group.steps);
     let workloads: BTreeSet<String> =
         steps().flat_map(|step| [step.name(), step.workload.name().to_string()]).collect();
     all_known("workload", &args.workloads, &workloads.into_iter().collect::<Vec<_>>())?;
-    let named = |group: &Group| args.groups.iter().any(|name| *name == group.name || name == group.family());
+    let named = |group: &Group| {
+        let is = |name: &String| {
+            *name == group.name || name == group.family() || (name == PAPERS && papers::needs(&group.name))
+        };
+        args.groups.iter().any(is)
+    };
     groups.retain(|group| if args.groups.is_empty() { !group.on_request } else { named(group) });
     if !args.workloads.is_empty() {
         groups.iter_mut().for_each(|group| keep_steps(group, &args.workloads));
@@ -237,7 +252,10 @@ impl Run<'_> {
     /// Runs all turns.
     fn all(&mut self) -> Result<(), Failure> {
         self.results.add(&Line::Run(self.info.clone())).map_err(Failure::System)?;
-        let turns = turns(self.engines.len(), self.groups.len(), self.info.rounds);
+        let mut turns = turns(self.engines.len(), self.groups.len(), self.info.rounds);
+        if self.args.is_papers() {
+            turns.retain(|turn| papers::has(&self.groups[turn.group].name, self.engines[turn.engine].name));
+        }
         let names = self.engines.iter().map(|kind| kind.name.to_string()).collect();
         let mut progress = Progress::new(names, &self.groups, &turns);
         progress.say(&format!(
@@ -341,7 +359,7 @@ impl Run<'_> {
             }
             // An interrupted run does not replace the report of a complete one.
             if let Some(page) = self.args.page.as_ref().filter(|_| finished.is_ok()) {
-                write_page(&lines, page)?;
+                write_page(&lines, page, self.args.is_papers())?;
             }
         }
         // Ignore errors: the reader may have closed the pipe.
@@ -363,9 +381,12 @@ pub fn write_report(lines: &[Line], out: &Path) -> Result<(), Failure> {
     written.map(drop).map_err(|e| Failure::System(format!("write a report to {}: {e}", out.display())))
 }
 
-/// Writes the short report of these results.
-pub fn write_page(lines: &[Line], dir: &Path) -> Result<(), Failure> {
-    let written = bench::report::write_brief(lines, dir);
+/// Writes the short report of these results, or with `papers` the page of the papers' experiments.
+pub fn write_page(lines: &[Line], dir: &Path, papers: bool) -> Result<(), Failure> {
+    let written = match papers {
+        true => bench::report::write_papers(lines, dir),
+        false => bench::report::write_brief(lines, dir),
+    };
     written.map(drop).map_err(|e| Failure::System(format!("write a page to {}: {e}", dir.display())))
 }
 

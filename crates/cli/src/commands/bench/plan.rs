@@ -200,6 +200,7 @@ pub fn group(args: &Args, keys: Keys) -> Group {
         key_size: key_size(args, keys),
         sizes: args.value_size.clone(),
         seed: args.seed,
+        memtable_bytes: None,
         seconds_max: None,
         sample_seconds: SAMPLE_SECONDS,
         on_request: false,

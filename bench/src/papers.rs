@@ -1,0 +1,618 @@
+//! The experiments of the papers behind Cairn: what each measured and found, and the workloads that repeat it at the scale of this machine.
+
+use Figure::{CpuPerOp, IoAmp, Mean, Memory, P95, P99, Puts, Seconds, Space, Throughput, WriteAmp};
+
+/// A paper, and the engines that its experiments are run on.
+pub struct Paper {
+    /// Its name, for a heading.
+    pub name: &'static str,
+    /// The name of its picture.
+    pub file: &'static str,
+    /// Authors, title and year.
+    pub source: &'static str,
+    /// The machine of the paper, and what its figures are.
+    pub about: &'static str,
+    /// The engines.
+    pub engines: &'static [&'static str],
+    /// The experiments.
+    pub experiments: &'static [Experiment],
+    /// The workloads of its picture.
+    pub picture: &'static [Measure],
+}
+
+/// An experiment.
+pub struct Experiment {
+    /// Table, figure or section.
+    pub place: &'static str,
+    /// What was measured.
+    pub what: &'static str,
+    /// What the paper found.
+    pub theirs: &'static str,
+    /// The workloads that repeat it; none if it is not repeated.
+    pub ours: &'static [Measure],
+    /// The engines, if not those of the paper.
+    pub engines: &'static [&'static str],
+    /// What differs, or why it is not repeated.
+    pub note: &'static str,
+}
+
+/// A figure of a workload: group, workload, figure.
+pub type Measure = (&'static str, &'static str, Figure);
+
+/// What is shown of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Figure {
+    Throughput,
+    /// Duration of the workload.
+    Seconds,
+    WriteAmp,
+    IoAmp,
+    CpuPerOp,
+    Memory,
+    Space,
+    Mean,
+    P95,
+    P99,
+    /// Puts a second beside queries.
+    Puts,
+}
+
+impl Paper {
+    /// The groups that its experiments need.
+    pub fn groups(&self) -> impl Iterator<Item = &'static str> {
+        self.experiments.iter().flat_map(|experiment| experiment.ours).map(|measure| measure.0)
+    }
+}
+
+/// Whether an experiment of a paper runs in `group`.
+pub fn needs(group: &str) -> bool {
+    PAPERS.iter().any(|paper| paper.groups().any(|of_paper| of_paper == group))
+}
+
+/// Whether an experiment of a paper runs in `group`, and on `engine`.
+pub fn has(group: &str, engine: &str) -> bool {
+    PAPERS
+        .iter()
+        .any(|paper| paper.engines.contains(&engine) && paper.groups().any(|of_paper| of_paper == group))
+}
+
+/// An experiment on the engines of its paper.
+const fn experiment(
+    place: &'static str,
+    what: &'static str,
+    theirs: &'static str,
+    ours: &'static [Measure],
+    note: &'static str,
+) -> Experiment {
+    Experiment { place, what, theirs, ours, engines: &[], note }
+}
+
+/// The same on some of them.
+const fn on(engines: &'static [&'static str], experiment: Experiment) -> Experiment {
+    Experiment { engines, ..experiment }
+}
+
+/// The papers.
+pub const PAPERS: [Paper; 4] = [
+    Paper {
+        name: "PebblesDB",
+        file: "pebblesdb",
+        source: "Raju and others, *PebblesDB: building key-value stores using fragmented log-structured merge trees*, SOSP 2017, and Raju's thesis of the \
+                 same name, University of Texas at Austin 2018, which repeats its chapter 5",
+        about: "4 processors, 16 GB, two SSDs as RAID 0; data three times as large as memory. HyperLevelDB, to which most ratios of the paper refer, is not \
+                maintained and not among the peers here. `cairn-pebblesdb` has the paper's tree and parameters, `cairn-leveled` is `max_tables_per_guard` = 1 (the \
+                paper's PebblesDB-1).",
+        engines: &["cairn", "cairn-pebblesdb", "cairn-leveled", "rocksdb", "leveldb"],
+        experiments: PEBBLESDB,
+        picture: &[
+            ("dbbench-128", "fillrandom", WriteAmp),
+            ("dbbench-1024", "fillrandom", Throughput),
+            ("dbbench-1024", "readrandom", Throughput),
+            ("dbbench-1024", "seekrandom", Throughput),
+            ("pebblesdb-updates", "update-2", Throughput),
+            ("ycsb", "ycsb-a", Throughput),
+        ],
+    },
+    Paper {
+        name: "Parallax",
+        file: "parallax",
+        source: "Xanthakis, *Balancing garbage collection vs I/O amplification using hybrid key-value placement in LSM-based key-value stores*, thesis, \
+                 University of Crete 2021",
+        about: "24 hardware threads, 256 GB, an Optane disk of 375 GB; 8 databases and 16 threads in a run, filters off. Nearly all figures of the text are the largest \
+                ratios over several workloads. `cairn-parallax` has the thesis' tree with large values in the log, `cairn-hybrid-medium` Cairn's tree with \
+                medium and large ones there, `rocksdb-blob` stands for BlobDB.",
+        engines: &[
+            "cairn",
+            "cairn-hybrid",
+            "cairn-hybrid-medium",
+            "cairn-parallax",
+            "rocksdb",
+            "rocksdb-blob",
+        ],
+        experiments: PARALLAX,
+        picture: &[
+            ("parallax-sd", "load-a", IoAmp),
+            ("parallax-md", "load-a", IoAmp),
+            ("parallax-l", "load-a", IoAmp),
+            ("parallax-sd", "run-a", Throughput),
+            ("parallax-md", "run-a", Throughput),
+            ("parallax-md", "run-e", Throughput),
+        ],
+    },
+    Paper {
+        name: "Mneme",
+        file: "mneme",
+        source: "Theodorakis, thesis on multi-version storage with range-based merging, University of Ioannina 2015",
+        about: "8 processors, 4 GB, two disks of 7,200 rpm: a query takes at least one seek of 12.9 ms there. Values of 1 KB, 10 GB in most experiments, 2,500 puts \
+                and 20 queries a second. `range-merge` is a prototype of RangeMerge, on which the thesis builds, and keeps no versions by itself: as in LevelDB \
+                and RocksDB, the time is a part of the key.",
+        engines: &["cairn-history", "rocksdb", "leveldb", "range-merge"],
+        experiments: MNEME,
+        picture: &[
+            ("history-uniform", "history-uniform", Mean),
+            ("history-uniform", "history-uniform", P99),
+            ("history-zipf", "history-zipf", Mean),
+            ("history-zipf", "history-zipf", P99),
+            ("history-full-speed", "history-uniform", Puts),
+            ("history-full-speed", "history-uniform", WriteAmp),
+        ],
+    },
+    Paper {
+        name: "Log and sstable databases",
+        file: "report",
+        source: "Pristupin, *High performance key-value stores*, report, 2023",
+        about: "8 processors, 16 GB, a laptop; 20,000 pairs and ten operations on each. Sizes of keys and values are not stated: 24 and 100 bytes here.",
+        engines: &[
+            "cairn",
+            "cairn-hash-log",
+            "cairn-sstable",
+            "cairn-sstable-no-filter",
+            "memory-bst",
+            "memory-red-black",
+            "memory-btree",
+            "rocksdb",
+            "leveldb",
+        ],
+        experiments: REPORT,
+        picture: &[
+            ("report-files", "ten-each", Throughput),
+            ("report", "ten-each", Throughput),
+            ("report-memory", "get-memtable", Throughput),
+            ("report-memory", "get-file", Throughput),
+        ],
+    },
+];
+
+/// PebblesDB, SOSP 2017 and thesis.
+const PEBBLESDB: &[Experiment] = &[
+    experiment(
+        "Figures 1 and 4(a)",
+        "Write amplification: random puts and updates, 16 + 128 bytes, up to 500 M keys",
+        "At 500 M keys PebblesDB writes 2.5 times less than RocksDB and HyperLevelDB, and 1.6 times less than LevelDB",
+        &[("dbbench-128", "fillrandom", WriteAmp), ("dbbench-128", "overwrite", WriteAmp)],
+        "",
+    ),
+    experiment(
+        "Section 2.2",
+        "Write amplification of KyotoCabinet, a B+-tree, 100 M pairs",
+        "829 GB written, 61 times the data",
+        &[],
+        "KyotoCabinet is not maintained. The B-trees redb and LMDB are in the main comparison.",
+    ),
+    experiment(
+        "Table 1",
+        "Sizes of tables after 50 M puts, in MB: mean, median, 90th and 95th percentile",
+        "PebblesDB 17.23, 5.29, 51.06, 68.31; HyperLevelDB 13.33, 16.59, 16.60, 16.60",
+        &[],
+        "Says how a tree is divided, not what that costs; the program does not read the files of engines.",
+    ),
+    experiment(
+        "Figure 4(b)",
+        "One thread, 16 + 1,024 bytes: 50 M sequential puts, 50 M random puts, 10 M gets, 10 M seeks",
+        "PebblesDB against HyperLevelDB: random puts 2.7 times as many; gets better; seeks 30 % fewer; sequential puts a third",
+        &[
+            ("sequential-1024", "fillseq", Throughput),
+            ("dbbench-1024", "fillrandom", Throughput),
+            ("dbbench-1024", "readrandom", Throughput),
+            ("dbbench-1024", "seekrandom", Throughput),
+        ],
+        "",
+    ),
+    experiment(
+        "Section 5.2, range queries",
+        "Seeks with 50 entries right after puts",
+        "PebblesDB 15 % slower than HyperLevelDB, 11 % with 1,000 entries",
+        &[("dbbench-1024", "seekrandom-50", Throughput), ("dbbench-128", "seekrandom-50", Throughput)],
+        "Other reads come between here. Scans of 1,000 entries are not a workload of their own.",
+    ),
+    experiment(
+        "Figure 4(b), deletes",
+        "Deletes of 200 M pairs of 16 + 128 bytes",
+        "PebblesDB is faster than the others",
+        &[("dbbench-128", "deleterandom", Throughput), ("sequential-1024", "deleteseq", Throughput)],
+        "",
+    ),
+    experiment(
+        "Table 2",
+        "Puts of 50 M keys with values of 1,024 bytes, then two rounds of updates, in thousands a second",
+        "PebblesDB 56.18, 47.85, 42.55; HyperLevelDB 40.00, 24.55, 19.76; LevelDB 22.42, 12.29, 11.99; RocksDB 14.12, 7.60, 7.36",
+        &[
+            ("pebblesdb-updates", "insert", Throughput),
+            ("pebblesdb-updates", "update-1", Throughput),
+            ("pebblesdb-updates", "update-2", Throughput),
+        ],
+        "",
+    ),
+    experiment(
+        "Section 5.2, space; thesis, figure 5.3",
+        "Space of 50 M unique pairs, and of 5 M keys with ten updates each",
+        "Unique: RocksDB, LevelDB and PebblesDB within 2 % (52 GB). Updates: PebblesDB 7.9, RocksDB 7.1, LevelDB 7.8 GB",
+        &[("dbbench-1024", "fillrandom", Space), ("pebblesdb-space", "ten-updates", Space)],
+        "",
+    ),
+    experiment(
+        "Figure 4(c)",
+        "Four threads: puts, gets, and two that put beside two that get",
+        "PebblesDB puts 3.3 times as fast as RocksDB and 1.7 times as fast as HyperLevelDB; reads and both together are also fastest",
+        &[
+            ("pebblesdb-threads", "fillrandom", Throughput),
+            ("pebblesdb-threads", "readrandom", Throughput),
+            ("pebblesdb-threads", "readwhilewriting", Throughput),
+        ],
+        "Four threads share two processors here.",
+    ),
+    experiment(
+        "Figure 4(d)",
+        "1 M pairs of 16 + 1,024 bytes, which stay in memory",
+        "Against HyperLevelDB: puts better, gets 7 % and seeks 47 % slower; with `max_tables_per_guard` = 1 gets 11 % faster, seeks 13 % slower",
+        &[
+            ("pebblesdb-cached", "fillrandom", Throughput),
+            ("pebblesdb-cached", "readrandom", Throughput),
+            ("pebblesdb-cached", "seekrandom", Throughput),
+        ],
+        "",
+    ),
+    experiment(
+        "Figure 4(e)",
+        "300 M small pairs, 16 + 128 bytes",
+        "More puts than the others, about as many gets and seeks",
+        &[
+            ("dbbench-128", "fillrandom", Throughput),
+            ("dbbench-128", "readrandom", Throughput),
+            ("dbbench-128", "seekrandom", Throughput),
+        ],
+        "",
+    ),
+    experiment(
+        "Figure 4(f)",
+        "An aged store on an aged file system",
+        "Against HyperLevelDB: puts 2 times (fresh: 2.7), gets 8 % faster (fresh: 20 %), range queries 40 % slower (fresh: 30 %)",
+        &[
+            ("aging", "aging-1-update", Throughput),
+            ("aging", "aging-5-update", Throughput),
+            ("aging", "aging-5-read", Throughput),
+        ],
+        "Five rounds of inserts, deletes and updates age the store. The file system is not aged: that fills a disk several times.",
+    ),
+    experiment(
+        "Figure 4(g)",
+        "Memory of 6 % of the data",
+        "Against HyperLevelDB: puts 64 % and gets 63 % faster, range queries 40 % slower",
+        &[
+            ("dbbench-128-4x", "fillrandom", Throughput),
+            ("dbbench-128-4x", "readrandom", Throughput),
+            ("dbbench-128-4x", "seekrandom", Throughput),
+        ],
+        "Memory of 25 % of the data here: with less, the processes of some peers do not fit.",
+    ),
+    experiment(
+        "Section 5.2, empty guards; thesis, figure 5.4",
+        "Windows of ascending keys are put, read and deleted, 20 times",
+        "Gets stay between 70 and 90 thousand a second, with 9,000 empty guards at the end",
+        &[
+            ("pebblesdb-series", "read-1", Throughput),
+            ("pebblesdb-series", "read-3", Throughput),
+            ("pebblesdb-series", "read-5", Throughput),
+        ],
+        "Five windows.",
+    ),
+    experiment(
+        "Section 5.2, optimizations",
+        "Seeks without parallel seeks and seek-based compaction; gets without filters",
+        "Range queries lose 66 % without both, 48 % with parallel seeks only, 7 % with seek-based compaction only; filters make gets 63 % faster",
+        &[],
+        "Not repeated by this program. ADRs 5 and 14 have what read-triggered compaction and reads in flight bring here, and the last paper below what filters do.",
+    ),
+    experiment(
+        "Figure 5, table 3",
+        "YCSB, four threads",
+        "PebblesDB writes half as much as RocksDB; loads 1.5 to 2 times as fast; C faster; B, D and F alike; E 6 % slower",
+        &[
+            ("ycsb", "ycsb-load", Throughput),
+            ("ycsb", "ycsb-load", WriteAmp),
+            ("ycsb", "ycsb-a", Throughput),
+            ("ycsb", "ycsb-b", Throughput),
+            ("ycsb", "ycsb-c", Throughput),
+            ("ycsb", "ycsb-d", Throughput),
+            ("ycsb", "ycsb-e", Throughput),
+            ("ycsb", "ycsb-f", Throughput),
+        ],
+        "",
+    ),
+    experiment(
+        "Figure 6; thesis, section 5.4",
+        "YCSB on HyperDex and MongoDB with PebblesDB as their engine; HyperDex without reads before writes",
+        "HyperDex up to 59 % faster, 105 % with values of 16 KB (thesis: 7 to 24 % for puts, 38 to 110 % without reads before writes); MongoDB as fast as with \
+         RocksDB with 40 % less written",
+        &[],
+        "Needs Cairn as an engine of both servers, which are written in C++ and take most of the time themselves: 85 % and 72 % of a write in the paper.",
+    ),
+    experiment(
+        "Table 4",
+        "Memory in MB after 100 M puts, and after 10 M gets and seeks",
+        "Puts: HyperLevelDB 159, RocksDB 896, PebblesDB 434; gets: 154, 36, 500; seeks: 111, 34, 430",
+        &[
+            ("dbbench-1024", "fillrandom", Memory),
+            ("dbbench-1024", "readrandom", Memory),
+            ("dbbench-1024", "seekrandom", Memory),
+        ],
+        "Peak of the process up to the end of the workload. Caches have a fixed size for all engines here.",
+    ),
+    experiment(
+        "Section 5.5, processors",
+        "Processor use of 30 M puts and 10 M gets",
+        "PebblesDB 171 %, the others 98 to 110 %",
+        &[("dbbench-1024", "fillrandom", CpuPerOp), ("dbbench-1024", "readrandom", CpuPerOp)],
+        "Processor time for an operation, which does not count waiting.",
+    ),
+    experiment(
+        "Section 5.5, filters",
+        "Construction of filters at the first access of a table",
+        "1.2 s a GB, 62 s for 52 GB",
+        &[],
+        "Filters are written with the tables, and are a part of the time of puts here.",
+    ),
+];
+
+/// The Parallax thesis.
+const PARALLAX: &[Experiment] = &[
+    experiment(
+        "Figure 1.1",
+        "I/O amplification of puts of 33-byte pairs with values in the log",
+        "BlobDB 27.4 with garbage collection, RocksDB 17.4",
+        &[("parallax-s", "load-a", IoAmp)],
+        "",
+    ),
+    experiment(
+        "Figures 2.1(a) and (b)",
+        "Models of what separation saves, and of the space of transient logs",
+        "Up to 3 times for small values, 3 to 6 for medium, 6 to 12 for large ones; 10 to 25 % of the space",
+        &[],
+        "Calculated, not measured. `cairn-bench run --groups parallax` draws the predicted write amplification beside the measured one.",
+    ),
+    experiment(
+        "Figure 5.1",
+        "YCSB with mixes in which small (SD) and medium values (MD) dominate",
+        "Against RocksDB and BlobDB, at most: throughput 5.6 and 61 times, I/O amplification 6.5 and 26 times less (runs B to D)",
+        &[
+            ("parallax-sd", "load-a", Throughput),
+            ("parallax-sd", "run-a", Throughput),
+            ("parallax-sd", "run-b", Throughput),
+            ("parallax-sd", "run-c", Throughput),
+            ("parallax-sd", "run-d", Throughput),
+            ("parallax-sd", "run-a", IoAmp),
+            ("parallax-md", "load-a", Throughput),
+            ("parallax-md", "run-a", Throughput),
+            ("parallax-md", "run-b", Throughput),
+            ("parallax-md", "run-c", Throughput),
+            ("parallax-md", "run-d", Throughput),
+            ("parallax-md", "run-a", IoAmp),
+        ],
+        "",
+    ),
+    experiment(
+        "Chapter 5, run E",
+        "Scans",
+        "RocksDB 1.43 (SD) and 1.48 times (MD) as fast as Parallax; BlobDB 6.2 and 7.6 thousand a second, about an eighth of Parallax",
+        &[("parallax-sd", "run-e", Throughput), ("parallax-md", "run-e", Throughput)],
+        "",
+    ),
+    experiment(
+        "Figure 5.2, above",
+        "Load A of six mixes",
+        "At most 3.57 times RocksDB's and 4.15 times BlobDB's throughput; I/O amplification 4.38 times less than RocksDB, 1.95 times more than BlobDB (L: 2.1 against 1.2); \
+         3.92 times less processor time",
+        &[
+            ("parallax-s", "load-a", Throughput),
+            ("parallax-m", "load-a", Throughput),
+            ("parallax-l", "load-a", Throughput),
+            ("parallax-ld", "load-a", Throughput),
+            ("parallax-s", "load-a", IoAmp),
+            ("parallax-m", "load-a", IoAmp),
+            ("parallax-l", "load-a", IoAmp),
+            ("parallax-ld", "load-a", IoAmp),
+            ("parallax-md", "load-a", CpuPerOp),
+        ],
+        "SD and MD are above.",
+    ),
+    experiment(
+        "Figure 5.2, below",
+        "Run A (half updates, half gets) of six mixes",
+        "At most 12.24 times RocksDB's and 10.75 times BlobDB's throughput; I/O amplification 27.1 and 9.38 times less",
+        &[
+            ("parallax-s", "run-a", Throughput),
+            ("parallax-m", "run-a", Throughput),
+            ("parallax-l", "run-a", Throughput),
+            ("parallax-ld", "run-a", Throughput),
+            ("parallax-s", "run-a", IoAmp),
+            ("parallax-m", "run-a", IoAmp),
+            ("parallax-l", "run-a", IoAmp),
+            ("parallax-ld", "run-a", IoAmp),
+        ],
+        "",
+    ),
+    on(
+        &["cairn-hybrid", "cairn-hybrid-medium"],
+        experiment(
+            "Figure 5.3",
+            "Medium values in place (MS) or in the log (ML), run A",
+            "A class of its own: 1.23 and 1.11 times their throughput, I/O amplification 2.43 and 2 times less",
+            &[
+                ("parallax-md", "run-a", Throughput),
+                ("parallax-ld", "run-a", Throughput),
+                ("parallax-md", "run-a", IoAmp),
+                ("parallax-ld", "run-a", IoAmp),
+            ],
+            "`cairn-hybrid` is MS, `cairn-hybrid-medium` ML. Cairn has no class of its own for medium values (ADR 23).",
+        ),
+    ),
+    experiment(
+        "Figure 5.4",
+        "Transient logs: merged one or two levels before the last, sorted or not",
+        "1,579 against 1,339 thousand puts a second at an I/O amplification of 6.8 and 9.6; not sorted 600 and 25.8",
+        &[],
+        "Cairn has no transient logs: a prototype of them did not pay (ADR 23 has the figures).",
+    ),
+];
+
+/// The Mneme thesis.
+const MNEME: &[Experiment] = &[
+    experiment(
+        "Figures 6.1 and 6.2",
+        "Latency of queries for the versions of a key in a range of time, beside puts",
+        "Mneme: mean below 80 ms, 95th and 99th percentile slightly over 100 ms, steady; LevelDB: mean about 100 ms, up to a second while compactions run",
+        &[
+            ("history-uniform", "history-uniform", Mean),
+            ("history-uniform", "history-uniform", P95),
+            ("history-uniform", "history-uniform", P99),
+        ],
+        "Mneme answers more than 15 of 20 queries a second in time, LevelDB 10 to 12; all engines answer all of them in time here, unless the mean says otherwise.",
+    ),
+    experiment(
+        "Figures 6.3(a) and (c)",
+        "Time of insertion, at full speed and at other rates",
+        "Mneme is several times slower than LevelDB",
+        &[("history-full-speed", "history-uniform", Puts)],
+        "Other rates are not repeated.",
+    ),
+    experiment(
+        "Figure 6.3(b)",
+        "Bytes moved by insertion",
+        "Mneme 4 times LevelDB's and nearly twice RangeMerge's",
+        &[("history-full-speed", "history-uniform", WriteAmp)],
+        "Written bytes for each byte put.",
+    ),
+    experiment(
+        "Figures 6.4 and 6.5",
+        "Zipfian keys with exponents of 0 to 1.1",
+        "Mneme about 15 queries a second whatever the exponent, LevelDB nearly none during large compactions",
+        &[
+            ("history-zipf", "history-zipf", Mean),
+            ("history-zipf", "history-zipf", P95),
+            ("history-zipf", "history-zipf", P99),
+        ],
+        "An exponent of 0.8.",
+    ),
+    experiment(
+        "Figure 6.6",
+        "A fifth of the puts of new keys",
+        "Mneme's mean is nearly an order of magnitude below LevelDB's",
+        &[
+            ("history-new-20", "history-uniform", Mean),
+            ("history-new-20", "history-uniform", P95),
+            ("history-new-20", "history-uniform", P99),
+        ],
+        "",
+    ),
+    experiment(
+        "Figure 6.7 and table 6.1",
+        "Half of the puts of new keys; keys of 16 and 100 bytes. Mean, 95th and 99th percentile in ms",
+        "16 bytes: Mneme 36.67, 127.82, 184.49, LevelDB 132.55, 316.20, 445.89; 100 bytes: Mneme 38.30, 130.97, 206.59, LevelDB 135.71, 334.82, 453.9",
+        &[
+            ("history-uniform", "history-uniform", Mean),
+            ("history-uniform", "history-uniform", P99),
+            ("history-long-keys", "history-uniform", Mean),
+            ("history-long-keys", "history-uniform", P95),
+            ("history-long-keys", "history-uniform", P99),
+        ],
+        "Keys of 25 and 50 bytes lie between.",
+    ),
+    experiment(
+        "Figure 6.8",
+        "20 GB, a fifth and four fifths of the puts of new keys",
+        "Mneme: nearly constant, well below 100 ms",
+        &[("history-new-80", "history-uniform", Mean), ("history-new-80", "history-uniform", P99)],
+        "The size is that of the other experiments.",
+    ),
+];
+
+/// The report.
+const REPORT: &[Experiment] = &[
+    on(
+        &["cairn-hash-log", "cairn-sstable", "cairn", "rocksdb", "leveldb"],
+        experiment(
+            "Section 4.1",
+            "The log database against the sstable database",
+            "47.32 s and 55.52 s",
+            &[("report-files", "ten-each", Seconds), ("report-files", "ten-each", Throughput)],
+            "Memtables of 512 KiB, which hold as many pairs as in section 4.2.",
+        ),
+    ),
+    on(
+        &["cairn-sstable", "cairn", "cairn-hash-log", "rocksdb"],
+        experiment(
+            "Section 4.2",
+            "Gets of 4,096 pairs from the memtable, and from a file after a flush",
+            "109.2 ms and 153.3 ms: 40.5 % slower",
+            &[("report-memory", "get-memtable", Throughput), ("report-memory", "get-file", Throughput)],
+            "Each pair is read a hundred times. LevelDB has no call that flushes.",
+        ),
+    ),
+    on(
+        &["memory-bst", "memory-red-black", "memory-btree", "cairn-sstable"],
+        experiment(
+            "Section 4.3",
+            "A memtable as a binary search tree and as a red-black tree",
+            "55.52 s and 53.58 s",
+            &[("report", "ten-each", Seconds), ("report", "ten-each", Throughput)],
+            "Prototypes behind a log: the two trees, and the B-tree of the standard library. Cairn's memtable is a skip list (`cairn-sstable`).",
+        ),
+    ),
+    on(
+        &["cairn-sstable", "cairn-sstable-no-filter"],
+        experiment(
+            "Section 4.4",
+            "The sstable database with and without filters",
+            "49.34 s and 53.58 s: 7.9 % faster; filters save 48 % of the reads (section 3.2.2)",
+            &[("report-files", "ten-each", Seconds), ("report-files", "ten-each", Throughput)],
+            "",
+        ),
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::{Adjust, Scale, Step, groups};
+
+    #[test]
+    fn every_measure_is_a_workload_and_every_engine_has_a_use() {
+        let groups = groups(Scale::Full, &Adjust::default());
+        for paper in &PAPERS {
+            for (group, workload, _) in paper.experiments.iter().flat_map(|e| e.ours).chain(paper.picture) {
+                let group = groups.iter().find(|known| known.name == *group).expect(group);
+                assert!(group.steps.iter().map(Step::name).any(|name| name == *workload), "{workload}");
+                assert!(needs(&group.name));
+            }
+            for experiment in paper.experiments {
+                assert!(experiment.engines.iter().all(|engine| paper.engines.contains(engine)));
+                let explained = !experiment.ours.is_empty() || !experiment.note.is_empty();
+                assert!(explained, "{}: {} is not repeated without a reason", paper.name, experiment.place);
+            }
+            for engine in paper.engines {
+                assert!(paper.groups().all(|group| has(group, engine)));
+            }
+        }
+    }
+}

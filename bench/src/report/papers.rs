@@ -1,0 +1,142 @@
+//! The page of the papers' experiments: for each what the paper found, and the figures of the workloads that repeat it.
+
+use super::chart::Figure;
+use super::data::{Data, Workload, full_name};
+use super::figures;
+use super::metric::{self, Metric};
+use super::section::absent;
+use super::tables::{self, Cell, Row, Table};
+use crate::agreement::Agreement;
+use crate::papers::{self, Experiment, Measure, PAPERS, Paper};
+
+/// Name of the page.
+pub const NAME: &str = "README.md";
+
+/// A picture for each paper with results.
+pub fn pictures(data: &Data<'_>) -> Vec<Figure> {
+    let of_paper = |paper: &Paper| {
+        let panels = paper.picture.iter().filter_map(|measure| {
+            let (group, workload) = find(data, measure)?;
+            let metric = metric_of(measure);
+            let title = format!("{}, {}", full_name(group, &workload.name), metric.head);
+            let shown = |engine: &str| paper.engines.contains(&engine) && !workload.of(engine).is_empty();
+            Some(figures::bar_panel(data, group, workload, &title, metric, &shown))
+        });
+        Figure {
+            file: paper.file.into(),
+            title: paper.name.into(),
+            of: String::new(),
+            caption: "Bars: median; whiskers: range over the rounds; ★ best; † stopped by the time limit."
+                .into(),
+            panels: panels.collect(),
+        }
+    };
+    PAPERS.iter().map(of_paper).filter(|figure| !figure.panels.is_empty()).collect()
+}
+
+/// The page in Markdown.
+pub fn markdown(data: &Data<'_>, verdict: &Agreement<'_>, pictures: &[Figure]) -> String {
+    let mut text = String::from("# The experiments of the papers\n\n");
+    text += &tables::about(data);
+    text += "\nThis page is written by `cairn-bench run --groups papers --page DIR`. For each experiment of the papers behind Cairn it has what the paper \
+             found, and what the same kind of work costs here, at the scale of this machine: so compare engines in a row, and ratios with the paper's, but not \
+             absolute figures. Figures of papers are those that their texts and tables state; most of their pictures have none. \
+             [There](../../README.md#metrics), the metrics are explained. Median over the rounds; ★ best of the row; † stopped by the time limit.\n";
+    for paper in &PAPERS {
+        text += &format!("\n## {}\n\n{}. {}\n", paper.name, paper.source, paper.about);
+        if pictures.iter().any(|picture| picture.file == paper.file) {
+            text += &format!("\n![{}]({}.svg)\n", paper.name, paper.file);
+        }
+        for experiment in paper.experiments {
+            text += &describe(data, paper, experiment);
+        }
+    }
+    text += &format!("\n{}\n", tables::escape(&verdict.to_string()));
+    text
+}
+
+fn describe(data: &Data<'_>, paper: &Paper, experiment: &Experiment) -> String {
+    let mut text =
+        format!("\n### {}\n\n{}. **Paper:** {}.\n", experiment.place, experiment.what, experiment.theirs);
+    let note = experiment.note;
+    if experiment.ours.is_empty() {
+        return text + &format!("\n**Not repeated.** {note}\n");
+    }
+    if !note.is_empty() {
+        text += &format!("\n{note}\n");
+    }
+    let engines = if experiment.engines.is_empty() { paper.engines } else { experiment.engines };
+    match table(data, engines, experiment.ours) {
+        Some(table) => text + &format!("\n{}", table.markdown()),
+        None => text + "\nNot in these results.\n",
+    }
+}
+
+/// A row for each figure, a column for each engine with results.
+fn table(data: &Data<'_>, engines: &[&str], measures: &[Measure]) -> Option<Table> {
+    let found: Vec<_> = measures
+        .iter()
+        .filter_map(|measure| find(data, measure).map(|found| (found, metric_of(measure))))
+        .collect();
+    let has = |engine: &str| found.iter().any(|((_, workload), _)| !workload.of(engine).is_empty());
+    let shown: Vec<_> = data.engines.iter().filter(|e| engines.contains(&e.name) && has(e.name)).collect();
+    if shown.is_empty() {
+        return None;
+    }
+    let head = ["workload".to_string()].into_iter().chain(shown.iter().map(|engine| engine.label.clone()));
+    let rows = found.iter().map(|((group, workload), metric)| {
+        let cells = shown.iter().map(|engine| cell(data, group, workload, metric, engine.name));
+        let mut cells: Vec<Cell> = cells.collect();
+        mark_best(&mut cells, shown.iter().map(|engine| engine.name), workload, metric);
+        Row::Cells(format!("{}, {}", full_name(group, &workload.name), metric.head), cells)
+    });
+    Some(Table { head: head.collect(), rows: rows.collect() })
+}
+
+fn cell(data: &Data<'_>, group: &str, workload: &Workload<'_>, metric: &Metric, engine: &str) -> Cell {
+    let Some(value) = workload.spread(engine, metric) else {
+        return Cell { missing: true, ..Cell::of(absent(data, engine, group, workload)) };
+    };
+    let cut = if workload.cut_short(engine).is_some() { " †" } else { "" };
+    let range = tables::spread(&value, metric);
+    Cell {
+        small: (!range.is_empty()).then_some(range).into_iter().collect(),
+        ..Cell::of(format!("{}{cut}", (metric.show)(metric.figure(&value))))
+    }
+}
+
+/// Marks the best cell of a row, if two engines have values.
+fn mark_best<'e>(
+    cells: &mut [Cell],
+    engines: impl Iterator<Item = &'e str>,
+    workload: &Workload<'_>,
+    metric: &Metric,
+) {
+    let values = engines.map(|engine| workload.spread(engine, metric).map(|spread| metric.figure(&spread)));
+    let known: Vec<(usize, f64)> = values.enumerate().filter_map(|(at, value)| Some((at, value?))).collect();
+    let best = known.iter().copied().reduce(|a, b| if metric.advantage(a.1, b.1) >= 1.0 { a } else { b });
+    if let Some((at, _)) = best.filter(|_| known.len() > 1) {
+        cells[at].best = true;
+    }
+}
+
+/// The workload of a measure, if there are results of it.
+fn find<'d, 'a>(data: &'d Data<'a>, (group, workload, _): &Measure) -> Option<(&'a str, &'d Workload<'a>)> {
+    data.workloads().find(|(of, known)| of == group && known.name == *workload)
+}
+
+fn metric_of((_, _, figure): &Measure) -> &'static Metric {
+    match figure {
+        papers::Figure::Throughput => &metric::THROUGHPUT,
+        papers::Figure::Seconds => &metric::SECONDS,
+        papers::Figure::WriteAmp => &metric::WRITE_AMP,
+        papers::Figure::IoAmp => &metric::IO_AMP,
+        papers::Figure::CpuPerOp => &metric::CPU,
+        papers::Figure::Memory => &metric::MEMORY,
+        papers::Figure::Space => &metric::SPACE,
+        papers::Figure::Mean => &metric::MEAN,
+        papers::Figure::P95 => &metric::P95,
+        papers::Figure::P99 => &metric::P99,
+        papers::Figure::Puts => &metric::PUTS,
+    }
+}
