@@ -482,18 +482,20 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
         )
     });
     groups.push(Group {
+        on_request: true,
         num: size.ten_each,
         sizes: Sizes::all(100),
         memtable_bytes: Some(REPORT_MEMTABLE),
         steps: vec![Step::new(Workload::TenEach, size.ten_each, 10 * size.ten_each).summed_up()],
         ..group(
-            "report-files",
+            "sstable-files",
             "Ten operations on each key, with small memtables",
             "The same with memtables of 512 KiB, which hold the 4,096 pairs of the report's section 4.2: most entries are in files.",
         )
     });
     let get = |label: &str| Step::new(Workload::ReadRandom, REPORT_PAIRS, 100 * REPORT_PAIRS).label(label);
     groups.push(Group {
+        on_request: true,
         num: REPORT_PAIRS,
         sizes: Sizes::all(100),
         steps: vec![
@@ -502,7 +504,7 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
             Step { after_flush: true, ..get("get-file") },
         ],
         ..group(
-            "report-memory",
+            "sstable-memory",
             "Gets from memory and from a file",
             "The report, section 4.2: 4,096 pairs are read in random order, a hundred times each, from the memtable and, after a flush, from a \
              file that is in the page cache.",

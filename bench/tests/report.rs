@@ -1,7 +1,7 @@
 //! Reports of made-up results: what must be in them, and that they are sound.
 
 use bench::record::{Contents, Latency, Line, Record, RunInfo, Sample, Settings};
-use bench::report::{Written, write, write_brief};
+use bench::report::{Written, write, write_brief, write_papers};
 use bench::suite::{Adjust, Scale, groups};
 use std::collections::BTreeMap;
 use std::fs;
@@ -95,7 +95,7 @@ impl Report {
     fn into(lines: &[Line], dir: &Path) -> Report {
         let written = write(lines, dir).unwrap();
         let read = |path: &Path| fs::read_to_string(path).unwrap();
-        let (page, tables) = (read(&written.page), read(&written.tables));
+        let (page, tables) = (read(&written.page), read(written.tables.as_ref().unwrap()));
         Report { page, tables, written, _dir: None }
     }
 
@@ -505,4 +505,30 @@ fn the_whole_suite_on_nine_engines() {
         report.page.contains("history-zipf") && report.page.contains(">failed<"),
         "a failure leaves a gap with its name"
     );
+}
+
+/// The page of the papers' experiments has what was measured beside what the papers say, and the reasons where nothing was.
+#[test]
+fn the_page_of_the_papers_has_their_figures_and_ours() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut lines = vec![info()];
+    for (engine, rate) in
+        [("cairn-sstable", 900_000.0), ("cairn-hash-log", 800_000.0), ("rocksdb", 300_000.0)]
+    {
+        lines.push(line(result(engine, "sstable-files", "ten-each", 1, rate)));
+    }
+    lines.push(line(result("lmdb", "sstable-files", "ten-each", 1, 700_000.0)));
+    let written = write_papers(&lines, dir.path()).unwrap();
+    assert_eq!((written.tables, written.pictures), (None, vec![dir.path().join("report.svg")]));
+    let page = fs::read_to_string(written.page).unwrap();
+    let section = page.split("### Section 4.1").nth(1).unwrap().split("###").next().unwrap();
+    assert!(section.contains("47.32 s and 55.52 s") && section.contains("**★ 900 k**"), "{section}");
+    assert!(
+        section.contains("300 k") && !section.contains("700 k"),
+        "an engine that is not of the paper: {section}"
+    );
+    for words in ["**Not repeated.** KyotoCabinet", "Not in these results.", "## Parallax", "## Mneme"] {
+        assert!(page.contains(words), "{words}");
+    }
+    assert!(write_papers(&[info()], dir.path()).is_err(), "there is nothing to report");
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   write        lines of a run -> index.html, tables.md, a file for each picture
 //!     |                            write_brief -> README.md, tables.md, a few pictures: brief
-//!     |                            write_papers -> README.md, tables.md, a picture for each paper: papers
+//!     |                            write_papers -> README.md, a picture for each paper: papers
 //!     |-- page          the HTML page from top to bottom;  style.css
 //!     |   |-- tables        HTML and Markdown;  contents: did the engines do the same work?
 //!     |   |-- words         descriptions of groups and workloads, from the suite
@@ -55,8 +55,8 @@ use std::path::{Path, PathBuf};
 pub struct Written {
     /// The page: `index.html`.
     pub page: PathBuf,
-    /// The tables in Markdown: `tables.md`.
-    pub tables: PathBuf,
+    /// The tables in Markdown: `tables.md`, if there are more than on the page.
+    pub tables: Option<PathBuf>,
     /// The pictures: `main.svg`, `overview.svg`, and those of each section; with the feature `png` also as PNG.
     pub pictures: Vec<PathBuf>,
 }
@@ -71,10 +71,11 @@ pub fn write(lines: &[Line], out: &Path) -> Result<Written> {
     let data = begin(lines, out)?;
     let verdict = agreement::compare(lines.iter().filter_map(record));
     let page = page::Page::of(&data, &verdict);
+    let tables_file = out.join("tables.md");
     let mut written =
-        Written { page: out.join("index.html"), tables: out.join("tables.md"), pictures: Vec::new() };
+        Written { page: out.join("index.html"), tables: Some(tables_file.clone()), pictures: Vec::new() };
     save(&written.page, &page.html())?;
-    save(&written.tables, &(tables::markdown(&data, &verdict) + &predicted::markdown(&data)))?;
+    save(&tables_file, &(tables::markdown(&data, &verdict) + &predicted::markdown(&data)))?;
     let mut pictures = Pictures::new(out);
     for figure in page.figures() {
         pictures.save(figure)?;
@@ -89,10 +90,11 @@ pub fn write_brief(lines: &[Line], out: &Path) -> Result<Written> {
     let data = begin(lines, out)?;
     let verdict = agreement::compare(lines.iter().filter_map(record));
     let figures = brief::pictures(&data);
+    let tables_file = out.join("tables.md");
     let mut written =
-        Written { page: out.join(brief::NAME), tables: out.join("tables.md"), pictures: Vec::new() };
+        Written { page: out.join(brief::NAME), tables: Some(tables_file.clone()), pictures: Vec::new() };
     save(&written.page, &brief::markdown(&data, &verdict, &figures))?;
-    save(&written.tables, &(tables::markdown(&data, &verdict) + &predicted::markdown(&data)))?;
+    save(&tables_file, &(tables::markdown(&data, &verdict) + &predicted::markdown(&data)))?;
     for name in brief::PICTURES.iter().filter(|name| !figures.iter().any(|figure| figure.file == **name)) {
         let file = out.join(format!("{name}.svg"));
         match fs::remove_file(&file) {
@@ -116,10 +118,8 @@ pub fn write_papers(lines: &[Line], out: &Path) -> Result<Written> {
     let data = begin(lines, out)?;
     let verdict = agreement::compare(lines.iter().filter_map(record));
     let figures = papers::pictures(&data);
-    let mut written =
-        Written { page: out.join(papers::NAME), tables: out.join("tables.md"), pictures: Vec::new() };
+    let mut written = Written { page: out.join(papers::NAME), tables: None, pictures: Vec::new() };
     save(&written.page, &papers::markdown(&data, &verdict, &figures))?;
-    save(&written.tables, &tables::markdown(&data, &verdict))?;
     for figure in &figures {
         let file = out.join(format!("{}.svg", figure.file));
         save(&file, &figure.document(COLUMNS_MAIN))?;

@@ -13,8 +13,8 @@
 use base::checksum::{Place, checksum};
 use cairn::env::SimEnv;
 use cairn::{
-    Compression, Database, Durability, ErrorKind, KeyspaceOptions, Options, PlacementPolicy, Retention,
-    TableFormat, Time,
+    Compression, Database, Durability, Engine, ErrorKind, KeyspaceOptions, Options, PlacementPolicy, Preset,
+    Retention, TableFormat, Time,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -141,6 +141,35 @@ impl Maker {
         assert!(values.logs > 0 && values.files > 0, "{values:?}");
     }
 
+    /// A keyspace without order beside one with: entries in logs that hint files name, after collections, and newer ones in the log;
+    /// overwritten and deleted ones among them.
+    fn fill_without_order(&mut self) {
+        self.keyspace_with("fruit", KeyspaceOptions::preset(Preset::HashLog));
+        self.keyspace("stones", Compression::Lz4);
+        for round in 0..5u32 {
+            for i in (0..40).filter(|i| round == 0 || (i + round) % 3 == 0) {
+                let value = match (i + round) % 7 {
+                    3 => String::new(),
+                    5 => format!("round {round}, number {i}, at length. ").repeat(20),
+                    _ => format!("round {round}, number {i}"),
+                };
+                let both =
+                    [("fruit", format!("key/{i:03}"), value), ("stones", format!("{i}"), "beside it".into())];
+                self.write(&both, Durability::Os);
+            }
+            if round < 4 {
+                self.db.flush().unwrap();
+            }
+            if round == 2 {
+                self.db.compact().unwrap();
+            }
+        }
+        self.write(&[("fruit", "synced".into(), "the last but one".into())], Durability::Sync);
+        self.write(&[("fruit", "unsynced".into(), "the last".into())], Durability::Os);
+        let values = self.db.stats().values;
+        assert!(values.logs > 1 && values.collections.jobs > 0, "{values:?}");
+    }
+
     /// Versions in both trees, in tables and in the log: in order and late ones, deletes, range deletes, two of one time, a large value,
     /// some held by a snapshot.
     fn fill_with_history(&mut self) {
@@ -240,6 +269,7 @@ fn good() -> Vec<(&'static str, Files, Contents)> {
         assert_eq!(log.unwrap().1[8], 2, "the log is written over another one");
     });
     add("size-class", &|m| m.fill_with(&KeyspaceOptions::default().table_format(TableFormat::SizeClass)));
+    add("hash-log", &|m| m.fill_without_order());
     add("values", &|m| m.fill_with_large_values());
     add("history", &|m| m.fill_with_history());
     add("dropped-keyspace", &|m| {
@@ -308,6 +338,7 @@ fn base_of(damaged: &str) -> &'static str {
     match damaged.split_once('-') {
         Some(("value", _)) => "values",
         Some(("rows", _)) => "size-class",
+        Some(("hash", _)) => "hash-log",
         _ => "base",
     }
 }
@@ -326,6 +357,19 @@ fn of_text<'a>(files: &'a mut Files, extension: &str, text: &str) -> (&'a mut Ve
 fn damages() -> Vec<Damage> {
     vec![
         ("table-data", |f| named(f, ".tbl").1[30] ^= 1),
+        ("hash-hints", |f| {
+            let hints = named(f, ".hnt").1;
+            let middle = hints.len() / 2;
+            hints[middle] ^= 1;
+        }),
+        ("hash-hints-missing", |f| {
+            let name = f.keys().find(|name| name.ends_with(".hnt")).unwrap().clone();
+            f.remove(&name);
+        }),
+        ("hash-entry", |f| {
+            let (log, at) = of_text(f, ".log", "round 3, number 3");
+            log[at] ^= 1;
+        }),
         ("rows-page", |f| {
             let table = named(f, ".tbl").1;
             let footer = table.len() - 80;
@@ -542,12 +586,17 @@ fn answers(dir: &Path, contents: &Contents) -> String {
             expected.map(|((_, key), value)| (key.clone(), value.clone().unwrap())).collect();
         let mut read = 0;
         let mut failed = None;
-        for entry in db.open_keyspace(&name).unwrap().iter() {
+        let keyspace = db.open_keyspace(&name).unwrap();
+        for entry in keyspace.entries() {
             match entry {
                 Ok((key, value)) => {
+                    let at = match keyspace.options().engine {
+                        Engine::Tree => read,
+                        Engine::HashLog => expected.iter().position(|e| e.0.as_bytes() == &key[..]).unwrap(),
+                    };
                     assert_eq!(
                         (&key[..], &value[..]),
-                        (expected[read].0.as_bytes(), expected[read].1.as_bytes())
+                        (expected[at].0.as_bytes(), expected[at].1.as_bytes())
                     );
                     read += 1;
                 }

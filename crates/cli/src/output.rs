@@ -145,7 +145,7 @@ pub fn json_field(out: &mut Vec<u8>, name: &str, bytes: &[u8], hex: bool) {
 }
 
 /// Appends `"name":value`.
-fn typed_field(out: &mut Vec<u8>, name: &str, value: &serde_json::Value) {
+pub fn typed_field(out: &mut Vec<u8>, name: &str, value: &serde_json::Value) {
     out.extend_from_slice(format!("\"{name}\":{value}").as_bytes());
 }
 

@@ -247,6 +247,20 @@ fn typed_keys_and_values() {
     assert_eq!(ok("scan", &["--count", "--prefix", "ro,"]), "0\n");
     assert_eq!(ok("scan", &["--count", "--prefix", "roof,"]), "7\n");
     assert_eq!(ok("scan", &["--count", "--from", "roof"]), "7\n");
+    assert_eq!(ok("delete-range", &["--from", "roof,8", "--to", "roof,10"]), "");
+    assert_eq!(
+        ok("scan", &["--parts", "key", "--prefix", "roof", "--limit", "4"]),
+        "roof,-5\nroof,7\nroof,10\nroof,11\n"
+    );
+    assert_eq!(ok("delete-range", &["--prefix", "a\\,"]), "");
+    assert_eq!(ok("scan", &["--count"]), "5\n");
+    ok("put", &["-k", "versions", "--create", "--set", "history=all", "--type", "int", "roof,1", "7"]);
+    ok("put", &["-k", "versions", "--type", "double", "roof,1", "7.5"]);
+    let versions = ok("history", &["-k", "versions", "--type", "any", "roof,1"]);
+    assert!(versions.contains("\tput\t7.5\n") && versions.ends_with("\tput\t7\n"), "{versions}");
+    let json = ok("history", &["-k", "versions", "--json", "--type", "any", "--limit", "1", "roof,1"]);
+    assert!(json.contains("\"value\":7.5"), "{json}");
+    fails("history", &["-k", "versions", "--type", "int", "roof,1"], 2, &["not of this --type"]);
     let number = ["--key-type", "i64", "-k", "numbers"];
     let on_numbers = |command: &str, more: &[&str]| cairn.ok(command, &[&number, more].concat());
     on_numbers("put", &["--create", "--type", "string", "--", "-7", "a\\\\b\\tc", "5", "x"]);

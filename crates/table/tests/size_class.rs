@@ -87,7 +87,8 @@ fn tombstones_and_empty_values_read_no_value_block() {
         .collect();
     let (_, env, meta) = table_of(&entries);
     let table = open(&env, &meta, 1 << 20);
-    table.may_contain(0).unwrap();
+    // Loads filter and rows.
+    table.get(b"x", hash(&entries[0].key), MAX_SEQ).unwrap();
     let before = table.tables().stats().reads;
     for e in &entries {
         assert_eq!(table.get(&e.key, hash(&e.key), MAX_SEQ).unwrap().unwrap().1, e.value);
@@ -116,8 +117,87 @@ fn rows_are_pinned_where_the_budget_allows_and_cached_by_pages_otherwise() {
             cache.pinned_bytes()
         );
         assert_eq!(cache.stats().index.misses == 0, pins_rows);
+        let cache = cache.clone();
         drop(table);
+        assert_eq!(cache.pinned_bytes(), 0);
     }
+    // Memory that another table releases is used for pinning at the next read.
+    let table = open(&env, &meta, 8 << 20);
+    let others = table.tables().cache().pin(4 << 20).unwrap();
+    let get = || table.get(&entries[5].key, hash(&entries[5].key), MAX_SEQ).unwrap().unwrap().1;
+    assert_eq!((get(), table.tables().cache().pinned_bytes()), (entries[5].value.clone().into(), 4 << 20));
+    drop(others);
+    assert_eq!(get(), entries[5].value);
+    assert!(table.tables().cache().pinned_bytes() > rows);
+}
+
+#[test]
+fn the_first_reads_of_many_threads_load_the_rows_once() {
+    let entries = two_classes(20_000);
+    let (_, env, meta) = table_of(&entries);
+    let table = open(&env, &meta, 8 << 20);
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let (table, entries) = (&table, &entries);
+            scope.spawn(move || {
+                for e in entries.iter().skip(thread).step_by(97) {
+                    assert_eq!(table.get(&e.key, hash(&e.key), MAX_SEQ).unwrap().unwrap().1, e.value);
+                }
+            });
+        }
+    });
+    let pinned = table.tables().cache().pinned_bytes();
+    assert!(pinned < 2 * meta.file_size, "{pinned}");
+}
+
+#[test]
+fn a_check_reports_after_each_page_and_can_be_ended() {
+    let entries: Vec<Entry> = (0..5000u32).map(|i| tombstone(&i.to_be_bytes(), 1)).collect();
+    let (_, env, meta) = table_of(&entries);
+    let table = open(&env, &meta, 0);
+    let mut steps = Vec::new();
+    let mut note = |bytes| {
+        steps.push(bytes);
+        Ok(())
+    };
+    assert_eq!(table.verify(&mut note).unwrap(), meta);
+    assert!(steps.len() > 45 && steps.is_sorted() && steps.last() == Some(&meta.file_size), "{steps:?}");
+    let mut left = 10;
+    let mut end = |_| {
+        left -= 1;
+        if left == 0 { Err(base::Error::new(ErrorKind::Closed, "enough")) } else { Ok(()) }
+    };
+    assert_eq!(table.verify(&mut end).unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[test]
+fn a_value_block_that_is_longer_than_its_rows_say_is_refused_by_every_reader() {
+    // All values lie in one block, and every row names its length: changing that of one row is damage to a get of it, and to a walk.
+    let entries: Vec<Entry> = (0..10u32).map(|i| entry(&i.to_be_bytes(), 1, &[7; 20])).collect();
+    let (sim, env, meta) = table_of(&entries);
+    let mut bytes = sim.read_file(path(1));
+    let (at, len, _) = *frames(&bytes, 1).iter().find(|f| f.2 == 8).unwrap();
+    // The size of the block in the sixth row.
+    bytes[at + 17 + 5 * 36 + 8 + 16] -= 1;
+    let place = base::checksum::Place { file: 1, offset: at as u64, kind: 8 };
+    let sum = base::checksum::checksum(place, &bytes[at + 4..at + len]);
+    bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+    sim.write_file(path(1), bytes);
+    let table = open(&env, &meta, 1 << 20);
+    let get = |i: usize| table.get(&entries[i].key, hash(&entries[i].key), MAX_SEQ);
+    assert!(get(4).is_ok() && get(6).is_ok());
+    assert_eq!(get(5).unwrap_err().kind(), ErrorKind::Corruption);
+    for scan in [false, true] {
+        let mut cursor: Box<dyn Cursor> =
+            if scan { Box::new(table.scan()) } else { Box::new(table.cursor()) };
+        cursor.seek_to_first().unwrap();
+        let mut moved = Ok(());
+        while moved.is_ok() && cursor.valid() {
+            moved = cursor.next();
+        }
+        assert_eq!(moved.unwrap_err().kind(), ErrorKind::Corruption, "scan: {scan}");
+    }
+    assert!(table.verify(&mut |_| Ok(())).is_err());
 }
 
 #[test]
@@ -220,4 +300,40 @@ fn salvage_of_a_truncated_file_says_that_entries_are_missing() {
         let missing = check_salvage(&env, &entries, &format!("cut to {len}"));
         assert_eq!(missing == 600, len < rows + 4096, "cut to {len}: {missing}");
     }
+}
+
+#[test]
+fn salvage_of_tombstones_says_that_they_are_missing() {
+    let entries: Vec<Entry> = (0..50u32).map(|i| tombstone(&i.to_be_bytes(), 1)).collect();
+    let (sim, env, _) = table_of(&entries);
+    let whole = sim.read_file(path(1));
+    for len in [100, 5000, 8191, 8192, whole.len() - 1] {
+        sim.write_file(path(1), &whole[..len]);
+        let missing = check_salvage(&env, &entries, &format!("cut to {len}"));
+        assert_eq!(missing, if len < 8192 { 50 } else { 0 }, "cut to {len}");
+    }
+}
+
+#[test]
+fn salvage_reads_the_properties_after_a_damaged_directory() {
+    let entries = two_classes(600);
+    let (sim, env, _) = table_of(&entries);
+    let directory = frames(&sim.read_file(path(1)), 1).into_iter().find(|f| f.2 == 9).unwrap();
+    sim.flip_bit(path(1), env.len(&path(1)).unwrap() - 40, 0);
+    sim.flip_bit(path(1), directory.0 as u64 + 10, 3);
+    let found = survey(&env);
+    assert_eq!((found.entries, found.promised, found.gaps.len()), (600, Some(600), 0), "{found:?}");
+}
+
+#[test]
+fn salvage_of_a_file_of_noise_reads_it_once() {
+    let (sim, env) = sim();
+    let mut noise = vec![0; 1 << 20];
+    env::Rng::new(1).fill(&mut noise);
+    sim.write_file(path(1), noise);
+    let before = sim.op_count();
+    let found = survey(&env);
+    assert_eq!((found.entries, found.gaps.len()), (0, 1));
+    // Once for the search of pages, and once for that of blocks, in reads of 64 KiB, and a few larger ones.
+    assert!(sim.op_count() - before < 400, "{}", sim.op_count() - before);
 }

@@ -1,9 +1,10 @@
 //! `delete-range`: deletes all keys in a range, as one write.
 
-use crate::args::{BoundsArgs, CreateArgs, DbArgs, FormArgs, KeyspaceArgs};
+use crate::args::{BoundsArgs, CreateArgs, DbArgs, FormArgs, KeyspaceArgs, TypeArgs};
 use crate::failure::{Failure, Result};
 use crate::output::{print_json, stdout};
 use crate::store::{Create, Store};
+use crate::types::KeyType;
 use std::ffi::OsString;
 use std::ops::Bound;
 
@@ -27,17 +28,20 @@ pub struct DeleteRangeArgs {
     keyspace: KeyspaceArgs,
     #[command(flatten)]
     form: FormArgs,
+    /// Type of the keys: see `cairn put --help`
+    #[arg(long, value_name = "TYPES", conflicts_with = "hex")]
+    key_type: Option<KeyType>,
     /// What the acknowledged deletion survives: buffered, os or sync
     #[arg(long, value_name = "D")]
     durability: Option<cairn::Durability>,
     /// First key (inclusive)
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     from: Option<OsString>,
     /// End key (exclusive)
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     to: Option<OsString>,
     /// Only keys with this prefix
-    #[arg(long, value_name = "PREFIX")]
+    #[arg(long, value_name = "PREFIX", allow_hyphen_values = true)]
     prefix: Option<OsString>,
     /// All keys of the keyspace
     #[arg(long, conflicts_with_all = ["from", "to", "prefix"])]
@@ -46,8 +50,10 @@ pub struct DeleteRangeArgs {
 
 /// Deletes a range of keys.
 pub fn delete_range(args: DeleteRangeArgs) -> Result<()> {
-    let DeleteRangeArgs { from, to, prefix, .. } = args;
-    let bounds = BoundsArgs { from, to, prefix, ..BoundsArgs::default() }.bounds(args.form.hex)?;
+    let DeleteRangeArgs { from, to, prefix, key_type, .. } = args;
+    let types = TypeArgs { key_type, value_type: None };
+    let bounds =
+        BoundsArgs { from, to, prefix, ..BoundsArgs::default() }.typed_bounds(&types, args.form.hex)?;
     if bounds.is_empty() && !args.all {
         return Err(Failure::usage("the range is empty: it ends before it begins"));
     }

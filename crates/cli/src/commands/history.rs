@@ -1,11 +1,12 @@
 //! `history`: prints the versions of a key.
 
-use crate::args::{DbArgs, FormArgs, KeyspaceArgs, bytes_of};
+use crate::args::{DbArgs, FormArgs, KeyspaceArgs, TypeArgs};
 use crate::failure::Result;
-use crate::output::{Form, json_field, stdout};
+use crate::output::{Form, json_field, stdout, typed_field};
 use crate::store::Store;
 use crate::text::{escape_into, hex_into};
 use crate::times::{format_time, parse_time};
+use crate::types::ValueType;
 use cairn::{Time, Version, Versions};
 use std::ffi::OsString;
 use std::io::Write;
@@ -33,6 +34,8 @@ pub struct HistoryArgs {
     keyspace: KeyspaceArgs,
     #[command(flatten)]
     form: FormArgs,
+    #[command(flatten)]
+    types: TypeArgs,
     /// Only versions of this time and later
     #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     from: Option<Time>,
@@ -52,12 +55,12 @@ pub struct HistoryArgs {
 
 /// Prints the versions of a key.
 pub fn history(args: HistoryArgs) -> Result<()> {
-    let key = bytes_of(&args.key, args.form.hex)?;
+    let key = args.types.key(&args.key, args.form.hex)?;
     let store = Store::open(&args.db, &args.keyspace)?;
     let window = Window { from: args.from, to: args.to, reverse: args.reverse, limit: args.limit };
     let mut out = stdout();
     for version in window.of(store.keyspace.history(&key, window.times())?) {
-        out.write_all(&version_line(&version?, args.form.into()))?;
+        out.write_all(&version_line(&version?, args.form.into(), args.types.value_type)?)?;
     }
     out.flush()?;
     store.close()
@@ -96,7 +99,10 @@ impl Window {
 }
 
 /// A version as a line.
-pub fn version_line(version: &Version, form: Form) -> Vec<u8> {
+///
+/// # Errors
+/// If its value is not of this type.
+pub fn version_line(version: &Version, form: Form, value_type: Option<ValueType>) -> Result<Vec<u8>> {
     let (time, until) = (format_time(version.time), version.until.map(format_time));
     let hex = matches!(form, Form::Hex | Form::JsonHex);
     let mut line = Vec::new();
@@ -107,9 +113,12 @@ pub fn version_line(version: &Version, form: Form) -> Vec<u8> {
         let until = serde_json::to_string(&until).expect("writing to memory does not fail");
         line.extend_from_slice(until.as_bytes());
         line.push(b',');
-        match &version.value {
-            Some(value) => json_field(&mut line, "value", value, hex),
-            None => line.extend_from_slice(b"\"value\":null"),
+        match (&version.value, value_type) {
+            (Some(value), Some(value_type)) => {
+                typed_field(&mut line, "value", &value_type.json(&version.key, value)?);
+            }
+            (Some(value), None) => json_field(&mut line, "value", value, hex),
+            (None, _) => line.extend_from_slice(b"\"value\":null"),
         }
         line.push(b'}');
     } else {
@@ -117,12 +126,13 @@ pub fn version_line(version: &Version, form: Form) -> Vec<u8> {
         line.push(b'\t');
         line.extend_from_slice(until.as_deref().unwrap_or("-").as_bytes());
         line.extend_from_slice(if version.value.is_some() { b"\tput\t" } else { b"\tdelete" });
-        match &version.value {
-            Some(value) if hex => hex_into(&mut line, value),
-            Some(value) => escape_into(&mut line, value),
-            None => {}
+        match (&version.value, value_type) {
+            (Some(value), Some(value_type)) => value_type.print(&version.key, value, &mut line)?,
+            (Some(value), None) if hex => hex_into(&mut line, value),
+            (Some(value), None) => escape_into(&mut line, value),
+            (None, _) => {}
         }
     }
     line.push(b'\n');
-    line
+    Ok(line)
 }

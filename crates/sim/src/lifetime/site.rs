@@ -3,7 +3,7 @@
 use crate::random::{Draw, Rng};
 use crate::sets::PLACEMENTS;
 use cairn::env::{Env, SimEnv};
-use cairn::{Durability, KeyspaceOptions, Options, Retention};
+use cairn::{Durability, KeyspaceOptions, Options, Retention, TableFormat};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -55,6 +55,7 @@ pub fn keyspace_options(rng: &mut Rng) -> KeyspaceOptions {
     KeyspaceOptions::default()
         .memtable_bytes(*rng.pick(&[4 << 10, 8 << 10, 16 << 10]))
         .block_size(*rng.pick(&[128, 512]))
+        .table_format(*rng.pick(&[TableFormat::BTree, TableFormat::BTree, TableFormat::SizeClass]))
         .levels(rng.between(1, 3))
         .level0_tables(rng.between(1, 3))
         .max_tables_per_guard(rng.between(1, 3))

@@ -22,7 +22,7 @@ pub(super) fn read_block(table: &Table, handle: Handle) -> Result<(Slice, u64)> 
     let opened = frame::open(frame, table.place(handle.offset, footer.data_kind()), frame::MAX_PAYLOAD);
     let payload = opened.map_err(|f| table.fault(f, handle.offset))?;
     if padded {
-        if footer.version == footer::UNPADDED || behind > footer.data_size {
+        if footer.version == footer::UNPADDED || behind >= footer.data_size {
             return Err(table.fault(DecodeError::Corrupt("no zeros can follow this block"), handle.end()));
         }
         check_zeros(table, handle.end(), behind)?;

@@ -91,7 +91,8 @@ impl IntactBlocks {
             .unwrap_or(end)
     }
 
-    fn claimed_len(&mut self, offset: u64) -> u64 {
+    /// Unverified length of the block at `offset`.
+    pub(super) fn claimed_len(&mut self, offset: u64) -> u64 {
         if offset + HEADER_LEN as u64 > self.len {
             return u64::MAX;
         }

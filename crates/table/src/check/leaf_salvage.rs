@@ -65,7 +65,9 @@ impl LeafSalvage {
             Some(promised) => promised > survey.entries && self.gaps.is_empty(),
             None => {
                 let reaches_end = self.gaps.last().is_some_and(|gap| gap.offset + gap.len >= self.end);
-                self.footer.is_none() && self.last_kind == Kind::Data && !reaches_end
+                // Without an entry it may not even be a B+-tree.
+                let entries_may_follow = self.last_kind == Kind::Data || survey.entries == 0;
+                self.footer.is_none() && entries_may_follow && !reaches_end
             }
         };
         if cut_off {

@@ -8,8 +8,9 @@ use crate::check::intact_blocks::IntactBlocks;
 use crate::check::survey::{FileEnd, Found, Gap, Properties, Survey};
 use crate::format::decode_error::DecodeError;
 use crate::format::footer::Footer;
-use crate::format::frame::{Handle, Kind, PAGE};
-use crate::format::rows::{self, ClassRows, Page, SizeClass, ValuePlace};
+use crate::format::frame::{HEADER_LEN, Handle, Kind, PAGE};
+use crate::format::properties;
+use crate::format::rows::{self, ClassRows, MAX_DIRECTORY, Page, SizeClass, ValuePlace};
 use crate::read::row_merge::{RowMerge, RowPage, RowPages};
 use base::{Cursor, Error, Result, Slice, Trailer};
 use std::ops::Range;
@@ -19,6 +20,8 @@ pub(super) struct RowSalvage {
     /// Reads value blocks. The last one is the one at `block`.
     values: IntactBlocks,
     block: Option<Handle>,
+    /// The last block that could not be read.
+    bad: Option<Handle>,
     rows: RowMerge<IntactPages>,
     end: FileEnd,
     lost_pages: Vec<Gap>,
@@ -42,13 +45,62 @@ struct IntactPages {
 struct FoundClass {
     class: SizeClass,
     rows: u64,
-    pages: Vec<FoundPage>,
+    /// The offsets of the pages.
+    pages: Vec<u64>,
+    /// The first key of the first page, and the last key of the last one.
+    smallest: Vec<u8>,
+    largest: Vec<u8>,
+    /// What lies between pages that do not follow each other.
+    holes: Vec<Gap>,
 }
 
-struct FoundPage {
-    offset: u64,
+/// First and last key of a page.
+struct PageKeys {
     first: Vec<u8>,
     last: Vec<u8>,
+}
+
+impl FoundClass {
+    fn new(class: SizeClass, count: u64, offset: u64, keys: PageKeys) -> FoundClass {
+        FoundClass {
+            class,
+            rows: count,
+            pages: vec![offset],
+            smallest: keys.first,
+            largest: keys.last,
+            holes: Vec::new(),
+        }
+    }
+
+    /// Where its last page ends.
+    fn end(&self) -> u64 {
+        self.pages.last().map_or(0, |last| last + self.class.page_len() as u64)
+    }
+
+    fn add(&mut self, count: u64, offset: u64, keys: PageKeys) {
+        let end = self.end();
+        if offset > end {
+            let (after, before) = (Some(self.largest.clone()), Some(keys.first));
+            self.holes.push(Gap { offset: end, len: offset - end, after, before });
+        }
+        self.rows += count;
+        self.pages.push(offset);
+        self.largest = keys.last;
+    }
+
+    /// The gaps where pages of this class were not found, of which `expected` tells.
+    fn gaps(&self, expected: &ClassRows, gaps: &mut Vec<Gap>) {
+        let first = self.pages.first().copied().unwrap_or(expected.end());
+        if first > expected.offset {
+            let before = Some(self.smallest.clone());
+            gaps.push(Gap { offset: expected.offset, len: first - expected.offset, after: None, before });
+        }
+        gaps.extend(self.holes.iter().cloned());
+        if self.end() < expected.end() {
+            let after = Some(self.largest.clone());
+            gaps.push(Gap { offset: self.end(), len: expected.end() - self.end(), after, before: None });
+        }
+    }
 }
 
 impl RowPages for IntactPages {
@@ -74,34 +126,44 @@ impl RowPages for IntactPages {
 }
 
 /// First and last key of a page, if each row has a key and a known kind.
-fn keys_of(page: &Page<'_>) -> std::result::Result<(Vec<u8>, Vec<u8>), DecodeError> {
+fn keys_of(page: &Page<'_>) -> std::result::Result<PageKeys, DecodeError> {
     for i in 0..page.count {
         page.row(i).key()?;
         page.row(i).trailer()?;
     }
-    Ok((page.row(0).key()?.to_vec(), page.row(page.count - 1).key()?.to_vec()))
+    Ok(PageKeys { first: page.row(0).key()?.to_vec(), last: page.row(page.count - 1).key()?.to_vec() })
 }
 
 /// What lies at a multiple of 4096.
 enum At {
-    Page(SizeClass, u64, FoundPage),
+    Page(SizeClass, u64, PageKeys),
     Directory(Vec<ClassRows>),
     Nothing,
 }
 
+/// Whether a block at `offset` claims to be as long as a page of some class or a directory. Blocks of other lengths are not read: this is asked
+/// of each multiple of 4096, whatever lies there.
+fn may_be_rows(blocks: &mut IntactBlocks, offset: u64) -> bool {
+    let len = blocks.claimed_len(offset);
+    len <= (HEADER_LEN + MAX_DIRECTORY) as u64
+        || SizeClass::all().iter().any(|class| class.page_len() as u64 == len)
+}
+
 fn look_at(blocks: &mut IntactBlocks, offset: u64, footer: Option<&Footer>) -> At {
+    if !may_be_rows(blocks, offset) {
+        return At::Nothing;
+    }
     match blocks.block(offset, &[Kind::Rows, Kind::Directory]) {
         Some((Kind::Rows, _)) => {
             let Ok(page) = Page::parse(&blocks.payload) else { return At::Nothing };
-            let Ok((first, last)) = keys_of(&page) else { return At::Nothing };
-            At::Page(page.class, page.count as u64, FoundPage { offset, first, last })
+            keys_of(&page).map_or(At::Nothing, |keys| At::Page(page.class, page.count as u64, keys))
         }
         Some(_) => directory(&blocks.payload, offset, footer).map_or(At::Nothing, At::Directory),
         None => At::Nothing,
     }
 }
 
-/// The directory at `offset`, behind the last page. Its pages begin where the footer says, or else at a distance that it says itself.
+/// The directory at `offset`, after the last page. Its pages begin where the footer says, or else at a distance that it says itself.
 fn directory(payload: &[u8], offset: u64, footer: Option<&Footer>) -> Option<Vec<ClassRows>> {
     let total = rows::decode_directory(payload, 0).ok()?.last()?.end();
     let start = offset.checked_sub(total)?;
@@ -119,16 +181,14 @@ fn find_pages(
     let (mut classes, mut directory): (Vec<FoundClass>, _) = (Vec::new(), None);
     while offset < end {
         match look_at(blocks, offset, footer) {
-            At::Page(class, count, page) => {
-                let full = class.rows_per_page() as u64;
+            At::Page(class, count, keys) => {
                 match classes.last_mut() {
                     // Only the last page of a class is not full.
-                    Some(last) if last.class == class && last.rows % full == 0 => {
-                        last.rows += count;
-                        last.pages.push(page);
+                    Some(last) if last.class == class && last.rows % class.rows_per_page() as u64 == 0 => {
+                        last.add(count, offset, keys);
                     }
                     Some(last) if last.class >= class => {}
-                    _ => classes.push(FoundClass { class, rows: count, pages: vec![page] }),
+                    _ => classes.push(FoundClass::new(class, count, offset, keys)),
                 }
                 offset += class.page_len() as u64;
             }
@@ -142,63 +202,47 @@ fn find_pages(
     (classes, directory)
 }
 
-/// The gaps where pages of `expected` were not found.
-fn lost_pages(expected: &ClassRows, found: Option<&FoundClass>, gaps: &mut Vec<Gap>) {
-    let none = Vec::new();
-    let found = found.map_or(&none, |found| &found.pages);
-    let mut from = expected.offset;
-    let mut before: Option<&FoundPage> = None;
-    for page in found.iter().filter(|page| (expected.offset..expected.end()).contains(&page.offset)) {
-        if page.offset > from {
-            gaps.push(gap(from..page.offset, before, Some(page)));
+/// All gaps where pages that the directory has were not found.
+fn lost_pages(directory: &[ClassRows], found: &[FoundClass]) -> Vec<Gap> {
+    let mut gaps = Vec::new();
+    for expected in directory {
+        match found.iter().find(|found| found.class == expected.class) {
+            Some(found) => found.gaps(expected, &mut gaps),
+            None => {
+                let len = expected.end() - expected.offset;
+                gaps.push(Gap { offset: expected.offset, len, after: None, before: None });
+            }
         }
-        from = page.offset + expected.class.page_len() as u64;
-        before = Some(page);
     }
-    if from < expected.end() {
-        gaps.push(gap(from..expected.end(), before, None));
-    }
-}
-
-fn gap(bytes: Range<u64>, before: Option<&FoundPage>, next: Option<&FoundPage>) -> Gap {
-    Gap {
-        offset: bytes.start,
-        len: bytes.end - bytes.start,
-        after: before.map(|page| page.last.clone()),
-        before: next.map(|page| page.first.clone()),
-    }
+    gaps
 }
 
 impl RowSalvage {
     /// Whether a file without an intact footer has a page of rows.
     pub(super) fn finds_rows(blocks: &mut IntactBlocks) -> bool {
         let mut offsets = (0..blocks.len).step_by(PAGE as usize);
-        offsets.any(|offset| blocks.block(offset, &[Kind::Rows]).is_some())
+        offsets.any(|offset| may_be_rows(blocks, offset) && blocks.block(offset, &[Kind::Rows]).is_some())
     }
 
     pub(super) fn new(mut blocks: IntactBlocks, mut end: FileEnd) -> RowSalvage {
         let (found, directory) = find_pages(&mut blocks, end.footer.as_ref());
-        let mut lost = Vec::new();
-        match &directory {
-            Some(expected) => {
-                for rows in expected {
-                    lost_pages(rows, found.iter().find(|found| found.class == rows.class), &mut lost);
-                }
-                if end.footer.is_none() {
-                    end.properties = Self::properties_after(&mut blocks, expected);
-                }
-            }
+        let lost = match &directory {
+            Some(directory) => lost_pages(directory, &found),
             // A page of any class may be missing.
-            None => lost.push(Gap { offset: 0, len: blocks.len, after: None, before: None }),
+            None => vec![Gap { offset: 0, len: blocks.len, after: None, before: None }],
+        };
+        if end.footer.is_none() {
+            let pages_end = found.iter().map(FoundClass::end).max().unwrap_or(0);
+            end.properties = Self::properties_after(&mut blocks, pages_end);
         }
         end.damaged |= directory.is_none();
         let classes: Vec<_> = found.iter().map(|found| ClassRows::new(found.class, found.rows, 0)).collect();
-        let offsets =
-            found.iter().map(|found| found.pages.iter().map(|page| page.offset).collect()).collect();
+        let offsets = found.into_iter().map(|found| found.pages).collect();
         let values = blocks.again();
         RowSalvage {
             values,
             block: None,
+            bad: None,
             rows: RowMerge::new(IntactPages { blocks, offsets }, &classes),
             end,
             lost_pages: lost,
@@ -211,14 +255,15 @@ impl RowSalvage {
         }
     }
 
-    /// The properties, which follow the directory, in a file without an intact footer.
-    fn properties_after(blocks: &mut IntactBlocks, classes: &[ClassRows]) -> Properties {
-        let directory = classes.last().map_or(0, ClassRows::end);
-        let next = blocks.block(directory, &[Kind::Directory]);
-        match next.and_then(|(_, next)| blocks.block(next, &[Kind::Properties])) {
-            Some(_) => Properties::of(blocks),
-            None => Properties::default(),
+    /// The properties, which follow the directory and so begin soon after the last page, in a file without an intact footer.
+    fn properties_after(blocks: &mut IntactBlocks, pages_end: u64) -> Properties {
+        let longest = (HEADER_LEN + properties::MAX_LEN) as u64;
+        for offset in (pages_end..blocks.len).take(HEADER_LEN + MAX_DIRECTORY + 1) {
+            if blocks.claimed_len(offset) <= longest && blocks.block(offset, &[Kind::Properties]).is_some() {
+                return Properties::of(blocks);
+            }
         }
+        Properties::default()
     }
 
     /// What was found out on the way over all entries, of which the survey tells.
@@ -255,7 +300,7 @@ impl RowSalvage {
         loop {
             let row = match moved.and_then(|()| self.rows.row()) {
                 Ok(Some(row)) => row,
-                Ok(None) => return self.values.free(),
+                Ok(None) => return self.free(),
                 // A page can no longer be read: what follows in the order of entries is lost.
                 Err(_) => return self.lose(0, self.values.len, after),
             };
@@ -279,6 +324,14 @@ impl RowSalvage {
         }
     }
 
+    /// Frees memory for other cursors of a merge.
+    fn free(&mut self) {
+        self.values.free();
+        self.block = None;
+        self.rows.release();
+        self.rows.pages.blocks.free();
+    }
+
     /// Records bytes with values that cannot be read.
     fn lose(&mut self, offset: u64, len: u64, after: Option<Vec<u8>>) {
         match &mut self.open_gap {
@@ -292,10 +345,14 @@ impl RowSalvage {
         if place.len == 0 {
             return Some(0..0);
         }
+        if self.bad == Some(place.block) {
+            return None;
+        }
         if self.block != Some(place.block) {
             self.block = None;
+            self.bad = Some(place.block);
             self.values.block(place.block.offset, &[Kind::Values])?;
-            self.block = Some(place.block);
+            (self.block, self.bad) = (Some(place.block), None);
         }
         let value = place.of(&self.values.payload).ok()?;
         let start = place.start as usize;
@@ -306,7 +363,7 @@ impl RowSalvage {
 impl Cursor for RowSalvage {
     fn seek_to_first(&mut self) -> Result<()> {
         self.valid = false;
-        (self.open_gap, self.block) = (None, None);
+        (self.open_gap, self.block, self.bad) = (None, None, None);
         self.lost_values.clear();
         let moved = self.rows.seek_to_first();
         self.stand(moved);

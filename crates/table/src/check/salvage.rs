@@ -14,23 +14,25 @@ use std::sync::Arc;
 /// Reads the intact entries of one table file, in order. As a [`Cursor`] it goes forward only.
 ///
 /// The file is opened for each read, so that many tables can be read at once. Memory: a block, and a buffer of 64 KiB; for a size-class
-/// table, a page for each class and eight bytes per page.
+/// table twice that, a page for each class, and eight bytes for each page.
 pub struct SalvageCursor {
     number: u64,
     file_size: u64,
-    walk: Walk,
+    entries: Entries,
     fingerprint: u64,
 }
 
-enum Walk {
+/// The entries of a table, by its format.
+enum Entries {
     Leaves(LeafSalvage),
     Rows(RowSalvage),
 }
 
-base::delegate_cursor!(Walk { Leaves, Rows });
+base::delegate_cursor!(Entries { Leaves, Rows });
 
 impl SalvageCursor {
-    /// Opens table `number` in `dir`, and reads footer and properties.
+    /// Opens table `number` in `dir`, and reads footer and properties; of a size-class table also the pages of rows, which it needs to know all
+    /// of. Without an intact footer the pages are searched in the whole file.
     ///
     /// # Errors
     /// `Unsupported` if a newer version wrote the table; the error of `env` if the file cannot be opened.
@@ -43,19 +45,19 @@ impl SalvageCursor {
             Some(footer) => footer.is_size_class(),
             None => RowSalvage::finds_rows(&mut blocks),
         };
-        let walk = match has_rows {
-            true => Walk::Rows(RowSalvage::new(blocks, end)),
-            false => Walk::Leaves(LeafSalvage::new(blocks, end)),
+        let entries = match has_rows {
+            true => Entries::Rows(RowSalvage::new(blocks, end)),
+            false => Entries::Leaves(LeafSalvage::new(blocks, end)),
         };
-        Ok(SalvageCursor { number, file_size, walk, fingerprint: 0 })
+        Ok(SalvageCursor { number, file_size, entries, fingerprint: 0 })
     }
 
     /// Reads the whole file and summarizes it. Call it on a new cursor.
     pub fn survey(mut self) -> Survey {
         let mut survey = Survey { file_size: self.file_size, min_seq: base::MAX_SEQ, ..Survey::default() };
         self.rewind();
-        while self.walk.valid() {
-            let (key, seq) = (self.walk.key(), self.walk.trailer().seq());
+        while self.entries.valid() {
+            let (key, seq) = (self.entries.key(), self.entries.trailer().seq());
             if survey.entries == 0 {
                 survey.smallest = key.to_vec();
             }
@@ -66,9 +68,9 @@ impl SalvageCursor {
             self.step();
         }
         survey.fingerprint = self.fingerprint;
-        let found = match self.walk {
-            Walk::Leaves(leaves) => leaves.finish(&survey),
-            Walk::Rows(rows) => rows.finish(&survey),
+        let found = match self.entries {
+            Entries::Leaves(leaves) => leaves.finish(&survey),
+            Entries::Rows(rows) => rows.finish(&survey),
         };
         survey.promised = found.properties.promised;
         survey.owner = found.properties.owner;
@@ -90,20 +92,20 @@ impl SalvageCursor {
     fn rewind(&mut self) {
         self.fingerprint = 0;
         // Damage is no error here, but a gap.
-        let _ = self.walk.seek_to_first();
+        let _ = self.entries.seek_to_first();
         self.note();
     }
 
     fn step(&mut self) {
-        let _ = self.walk.next();
+        let _ = self.entries.next();
         self.note();
     }
 
     /// Adds the current entry to the fingerprint.
     fn note(&mut self) {
-        if self.walk.valid() {
+        if self.entries.valid() {
             let entry =
-                base::hash(self.walk.key()) ^ self.walk.trailer().0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                base::hash(self.entries.key()) ^ self.entries.trailer().0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             self.fingerprint = self.fingerprint.wrapping_add(entry);
         }
     }
@@ -121,18 +123,18 @@ impl Cursor for SalvageCursor {
     }
 
     fn valid(&self) -> bool {
-        self.walk.valid()
+        self.entries.valid()
     }
 
     fn key(&self) -> &[u8] {
-        self.walk.key()
+        self.entries.key()
     }
 
     fn trailer(&self) -> Trailer {
-        self.walk.trailer()
+        self.entries.trailer()
     }
 
     fn value(&self) -> &[u8] {
-        self.walk.value()
+        self.entries.value()
     }
 }

@@ -11,6 +11,9 @@ use crate::read::table::Table;
 use base::{Result, Slice};
 use std::sync::Arc;
 
+/// Rows after which a verification reports, if they have no values.
+const ROWS_PER_STEP: u64 = 1024;
+
 /// Checks rows and values of a size-class table.
 pub(super) fn verify_rows(
     table: &Arc<Table>,
@@ -19,24 +22,30 @@ pub(super) fn verify_rows(
     step: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<()> {
     let footer = table.root()?.footer;
-    let mut end = footer.index_start();
+    let (mut end, mut done) = (footer.index_start(), 0);
     for rows in classes {
         check_zeros(table, end, rows.offset)?;
-        (0..rows.pages()).try_for_each(|page| check_page(table, rows, page))?;
+        for page in 0..rows.pages() {
+            check_page(table, rows, page)?;
+            done += u64::from(rows.handle(page).size);
+            step(done)?;
+        }
         end = rows.end();
     }
     let pages = TablePages::new(Arc::clone(table), Some(classes.len()));
     let mut rows = RowMerge::new(pages, classes);
     let mut values = Values { table, block: None, at: 0, next: 0 };
     rows.seek_to_first()?;
+    let mut count = 0u64;
     while let Some(row) = rows.row()? {
         let entry = row.key().and_then(|key| Ok((key, row.trailer()?)));
         let (key, trailer) = entry.map_err(|f| rows.fault_here(f))?;
         let before = values.next;
         let value = values.take(row.value())?;
         entries.add(key, trailer, value).map_err(|f| rows.fault_here(f))?;
-        if values.next != before {
-            step(values.next.min(table.file_size()))?;
+        count += 1;
+        if values.next != before || count.is_multiple_of(ROWS_PER_STEP) {
+            step((done + values.next).min(table.file_size()))?;
         }
         rows.next()?;
     }

@@ -50,6 +50,11 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// Whether blocks of the kind with this code are never compressed.
+    fn is_never_compressed(code: u8) -> bool {
+        [Kind::Filter, Kind::Rows, Kind::Directory].iter().any(|kind| *kind as u8 == code)
+    }
+
     /// Whether zero padding may follow a block of the kind with this code.
     fn may_be_padded(code: u8) -> bool {
         code == Kind::Data as u8 || code == Kind::Values as u8
@@ -130,8 +135,11 @@ pub(crate) fn check(frame: &[u8], place: Place) -> Result<(u8, &[u8]), DecodeErr
     if claimed_len(header) != frame.len() as u64 {
         return Err(DecodeError::Corrupt("length of block does not match"));
     }
-    let may_be_padded = Kind::may_be_padded(place.kind);
-    Ok((if may_be_padded { header[8] & !PADDED } else { header[8] }, payload))
+    let codec = if Kind::may_be_padded(place.kind) { header[8] & !PADDED } else { header[8] };
+    if !compression::is_raw(codec) && Kind::is_never_compressed(place.kind) {
+        return Err(DecodeError::Corrupt("block is compressed, which its kind never is"));
+    }
+    Ok((codec, payload))
 }
 
 /// Verifies a whole frame and returns the raw payload, at most `cap` bytes.

@@ -9,10 +9,9 @@
 //! row  := key  0 *  trailer:u64  block_offset:u48  padding:u16  block_size:u32  start:u32  len:u32      width + 28 bytes
 //! ```
 //!
-//! `padding` is the number of zeros behind the key. The value has the `len` bytes from `start` on of the payload of the value block at
+//! `padding` is the number of zeros after the key. The value has the `len` bytes from `start` on of the payload of the value block at
 //! `block_offset`; an empty value has no block, and zeros instead. All pages of a class but the last are full.
 
-use crate::format::compression;
 use crate::format::decode_error::DecodeError;
 use crate::format::frame::{self, Handle, Kind, PAGE};
 use base::checksum::Place;
@@ -146,11 +145,7 @@ impl ClassRows {
     /// Verifies the frame of page `page` in table `file`, and returns the page.
     pub(crate) fn open<'a>(&self, frame: &'a [u8], file: u64, page: u64) -> Result<Page<'a>, DecodeError> {
         let place = Place { file, offset: self.handle(page).offset, kind: Kind::Rows as u8 };
-        let (codec, payload) = frame::check(frame, place)?;
-        match compression::is_raw(codec) {
-            true => self.page(payload, page),
-            false => Err(DecodeError::Corrupt("page of rows is compressed")),
-        }
+        self.page(frame::check(frame, place)?.1, page)
     }
 
     /// Checks that `payload` is that of page `page`.
@@ -301,7 +296,7 @@ impl<'a> Row<'a> {
         Ok(compare_keys(self.key()?, key).then_with(|| trailer.0.cmp(&self.u64_at(0))))
     }
 
-    /// Whether the bytes behind the key are zeros, and the place of an empty value, too.
+    /// Whether the bytes after the key are zeros, and the place of an empty value, too.
     pub(crate) fn is_canonical(&self) -> Result<bool, DecodeError> {
         let zeros = self.bytes[self.key()?.len()..self.width].iter().all(|byte| *byte == 0);
         let place = self.value();
@@ -370,7 +365,7 @@ impl RowBuilder {
     }
 }
 
-/// The heads of the first keys of all pages of a class, behind the prefix that all its keys share: so a search finds the page in a small
+/// The heads of the first keys of all pages of a class, without the prefix that all its keys share: so a search finds the page in a small
 /// array, and touches few pages.
 pub(crate) struct PageHeads {
     prefix: Vec<u8>,
@@ -378,20 +373,15 @@ pub(crate) struct PageHeads {
 }
 
 impl PageHeads {
-    /// From the smallest and the largest key of the class, and the first keys of its pages.
-    pub(crate) fn new(smallest: &[u8], largest: &[u8]) -> PageHeads {
+    /// For a class with this smallest and this largest key, and so many pages.
+    pub(crate) fn new(smallest: &[u8], largest: &[u8], pages: usize) -> PageHeads {
         let len = base::shared_prefix(smallest, largest);
-        PageHeads { prefix: smallest[..len].to_vec(), heads: Vec::new() }
+        PageHeads { prefix: smallest[..len].to_vec(), heads: Vec::with_capacity(pages) }
     }
 
     /// Adds the first key of the next page, which must have the prefix.
     pub(crate) fn push(&mut self, key: &[u8]) {
         self.heads.push(head(key.get(self.prefix.len()..).unwrap_or_default()));
-    }
-
-    /// Its memory, in bytes.
-    pub(crate) fn memory(&self) -> usize {
-        self.prefix.len() + 8 * self.heads.len()
     }
 
     /// The pages whose first keys may be `key` or near it: pages before the range begin before `key`, and those behind it after `key`.

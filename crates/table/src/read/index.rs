@@ -5,10 +5,9 @@ use crate::format::compression;
 use crate::format::decode_error::DecodeError;
 use crate::format::filter::{FilterShape, LINE};
 use crate::format::frame::{self, Handle, Kind};
-use crate::format::rows::{ClassRows, Page, PageHeads};
 use crate::read::block::Node;
 use crate::read::pinned_index::{Line, PinnedIndex};
-use crate::read::table::{Index, Table};
+use crate::read::table::Table;
 use crate::read::window::Window;
 use base::{Result, Trailer};
 
@@ -27,8 +26,8 @@ impl Table {
         let footer = self.root().ok()?.footer;
         // Without room in the budget the next use tries again. A load that fails, or does not fit once decompressed, is not
         // repeated.
-        let filter = if footer.is_size_class() { footer.filter.stored_len() } else { u64::MAX };
-        if !self.tables.cache.may_pin(filter.min(footer.root.offset - footer.data_size)) {
+        let index = if footer.is_size_class() { footer.index_start() } else { footer.root.offset };
+        if !self.tables.cache.may_pin(index - footer.data_size) {
             return None;
         }
         // Errors are ignored here: a read of the damaged block reports them.
@@ -57,61 +56,17 @@ impl Table {
     }
 }
 
-/// Reads and verifies filter and index of `table`, and pins them; `None` if the budget does not allow it. Of a size-class table the filter
-/// alone, if it does not allow the rows. Fails if a block is damaged or cannot be read.
+/// Reads and verifies filter and index of `table`, and pins them; `None` if the budget does not allow it. Fails if a block is damaged
+/// or cannot be read. The rows of a size-class table are no part of it.
 fn load(table: &Table) -> Result<Option<PinnedIndex>> {
-    let root = table.root()?;
-    let footer = root.footer;
+    let footer = table.root()?.footer;
     let lines = read_filter(table, &footer.filter)?;
-    let pinned = match &root.index {
-        Index::Tree(_) => {
-            let (handles, nodes) = read_index(table, footer.index_start(), footer.root.offset)?;
-            PinnedIndex::of_tree(lines, footer.filter.probes, handles, nodes)
-        }
-        Index::Rows(classes) => {
-            let all = footer.root.offset - footer.data_size;
-            let rows = match table.tables().cache().may_pin(all) {
-                true => read_rows(table, classes)?,
-                false => Default::default(),
-            };
-            let offset = classes.first().map_or(0, |first| first.offset);
-            PinnedIndex::of_rows(lines, footer.filter.probes, rows, offset)
-        }
+    let (handles, nodes) = match footer.is_size_class() {
+        true => (Vec::new(), Vec::new()),
+        false => read_index(table, footer.index_start(), footer.root.offset)?,
     };
-    Ok(pinned.accounted(table.tables().cache()))
-}
-
-/// All pages of rows with their frames, which are stored one after another, and the heads of the pages of each class.
-fn read_rows(table: &Table, classes: &[ClassRows]) -> Result<(Vec<u8>, Vec<PageHeads>)> {
-    let (mut all, mut heads) = (Vec::new(), Vec::new());
-    let mut window = Window::default();
-    for rows in classes {
-        let start = all.len();
-        for page in 0..rows.pages() {
-            let offset = rows.handle(page).offset;
-            let range = window.frame(table, offset, rows.end())?;
-            let frame = &window.bytes[range];
-            rows.open(frame, table.number(), page).map_err(|f| table.fault(f, offset))?;
-            all.extend_from_slice(frame);
-        }
-        heads.push(page_heads(rows, &all[start..]).map_err(|f| table.fault(f, rows.offset))?);
-    }
-    Ok((all, heads))
-}
-
-/// The heads of the pages of one class. `pages`: all of them, with their frames.
-fn page_heads(rows: &ClassRows, pages: &[u8]) -> std::result::Result<PageHeads, DecodeError> {
-    let page = |number: u64| {
-        let handle = rows.handle(number);
-        let start = (handle.offset - rows.offset) as usize;
-        Page::parse(&pages[start + frame::HEADER_LEN..start + handle.size as usize])
-    };
-    let last = page(rows.pages() - 1)?;
-    let mut heads = PageHeads::new(page(0)?.row(0).key()?, last.row(last.count - 1).key()?);
-    for number in 0..rows.pages() {
-        heads.push(page(number)?.row(0).key()?);
-    }
-    Ok(heads)
+    let pin = table.tables().cache().pin(PinnedIndex::memory(&lines, &nodes));
+    Ok(pin.map(|pin| PinnedIndex::new(lines, footer.filter.probes, handles, nodes, pin)))
 }
 
 /// The lines of all filter partitions, which are stored one after another.

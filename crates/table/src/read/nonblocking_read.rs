@@ -6,7 +6,8 @@
 //! on all of them together, so the wait for the first is nearly the wait for all. A look-up that was put off keeps nothing but the
 //! `PendingRead`.
 //!
-//! Look-ups wait for index nodes and filters that are not pinned: these are used often and are rarely missing from the cache.
+//! Look-ups wait for index nodes and filters that are not pinned: these are used often and are rarely missing from the cache. They wait for
+//! pages of rows that are not pinned, too, which are often missing where rows are larger than the cache.
 //!
 //! Callers: `get.rs` for look-ups, `readahead.rs` for cursors.
 

@@ -1,4 +1,5 @@
-//! The part of a table that stays in memory while it is read: the whole filter, and the index nodes below the root, or the rows.
+//! The part of a table that stays in memory while it is read: the whole filter, and the index nodes below the root. (Rows of a
+//! size-class table: `pinned_rows.rs`.)
 //!
 //! A probe of a pinned filter reads one cache line, and a step down a pinned index is a binary search; through the block cache each
 //! would be a look-up in a shared map, and at first a read of the file. So the first use of a table reads filter and index in a few large
@@ -8,12 +9,10 @@
 //!
 //! This module holds and searches what is pinned; `index.rs` loads it.
 
-use crate::cache::block_cache::{BlockCache, Pin};
+use crate::cache::block_cache::Pin;
 use crate::format::filter::{self, LINE};
-use crate::format::frame::{self, Handle};
-use crate::format::rows::PageHeads;
+use crate::format::frame::Handle;
 use crate::read::block::Node;
-use std::sync::Arc;
 
 /// Approximate overhead of allocator and vectors per node, in bytes.
 const NODE_OVERHEAD: u64 = 160;
@@ -35,76 +34,24 @@ pub(crate) struct PinnedIndex {
     /// The places of the nodes in the file, ascending, and the nodes.
     handles: Vec<Handle>,
     nodes: Vec<Node>,
-    /// The pages of rows with their frames, from `rows_offset` in the file on; or nothing.
-    rows: Vec<u8>,
-    rows_offset: u64,
-    /// The heads of the pages of each class, if pages are pinned.
-    heads: Vec<PageHeads>,
-    pin: Option<Pin>,
+    _pin: Pin,
 }
 
 impl PinnedIndex {
-    /// The lines of all partitions, and the nodes with their places, ascending.
-    pub(crate) fn of_tree(
+    /// Memory of lines and nodes, in bytes.
+    pub(crate) fn memory(lines: &[Line], nodes: &[Node]) -> u64 {
+        (lines.len() * LINE) as u64 + nodes.iter().map(node_bytes).sum::<u64>()
+    }
+
+    /// The lines of all partitions, and the nodes with their places, ascending. `pin` accounts for their memory.
+    pub(crate) fn new(
         lines: Vec<Line>,
         probes: u8,
         handles: Vec<Handle>,
         nodes: Vec<Node>,
+        pin: Pin,
     ) -> PinnedIndex {
-        PinnedIndex {
-            lines,
-            probes,
-            handles,
-            nodes,
-            rows: Vec::new(),
-            rows_offset: 0,
-            heads: Vec::new(),
-            pin: None,
-        }
-    }
-
-    /// The lines of all partitions, and, with the heads of pages of each class, the pages of rows from `rows_offset` in the file on, with their frames.
-    pub(crate) fn of_rows(
-        lines: Vec<Line>,
-        probes: u8,
-        (rows, heads): (Vec<u8>, Vec<PageHeads>),
-        rows_offset: u64,
-    ) -> PinnedIndex {
-        PinnedIndex {
-            rows,
-            rows_offset,
-            heads,
-            ..PinnedIndex::of_tree(lines, probes, Vec::new(), Vec::new())
-        }
-    }
-
-    /// The same, accounted in the budget of `cache`; `None` if that does not allow it.
-    pub(crate) fn accounted(mut self, cache: &Arc<BlockCache>) -> Option<PinnedIndex> {
-        let nodes = self.nodes.iter().map(node_bytes).sum::<u64>();
-        let heads = self.heads.iter().map(PageHeads::memory).sum::<usize>();
-        let pin = cache.pin((self.lines.len() * LINE + self.rows.len() + heads) as u64 + nodes)?;
-        self.pin = Some(pin);
-        Some(self)
-    }
-
-    /// Where the payload of the page of rows at `handle` begins in what is pinned, if pages are.
-    #[inline]
-    pub(crate) fn row_page(&self, handle: Handle) -> Option<usize> {
-        let start = usize::try_from(handle.offset.checked_sub(self.rows_offset)?).ok()?;
-        let end = start.checked_add(handle.size as usize)?;
-        (end <= self.rows.len()).then_some(start + frame::HEADER_LEN)
-    }
-
-    /// The heads of the pages of the class with this number, if pages are pinned.
-    #[inline]
-    pub(crate) fn page_heads(&self, class: usize) -> Option<&PageHeads> {
-        self.heads.get(class)
-    }
-
-    /// The payload of the page of rows that begins at `start`, of `len` bytes.
-    #[inline]
-    pub(crate) fn rows_at(&self, start: usize, len: usize) -> &[u8] {
-        &self.rows[start..start + len]
+        PinnedIndex { lines, probes, handles, nodes, _pin: pin }
     }
 
     #[inline]

@@ -4,6 +4,7 @@
 //! Values are stored in the order of all entries, so a cursor that walks reads value blocks one after another, and reads ahead as a cursor
 //! over a B+-tree does (`readahead.rs`).
 
+use crate::format::decode_error::DecodeError;
 use crate::format::frame::{self, Handle, Kind};
 use crate::format::rows::ValuePlace;
 use crate::read::block::Payload;
@@ -71,16 +72,15 @@ impl RowCursor {
     #[inline]
     fn moving(&mut self, how: Move, run: impl FnOnce(&mut RowMerge<TablePages>) -> Result<()>) -> Result<()> {
         self.valid = false;
-        if how == Move::Seek
-            && let Source::Cache(ahead) = &mut self.source
-        {
-            ahead.restart(&self.table);
-        }
+        let late = match &mut self.source {
+            Source::Cache(ahead) => ahead.nonblocking.wanted.take(),
+            Source::Stream(_) => None,
+        };
         let moved = match &mut self.rows {
             Some(rows) => run(rows),
             None => self.new_rows().and_then(|rows| run(self.rows.insert(rows))),
         };
-        let moved = moved.and_then(|()| self.stand(how));
+        let moved = moved.and_then(|()| self.stand(how, late));
         self.error = moved.as_ref().err().cloned();
         moved
     }
@@ -91,13 +91,9 @@ impl RowCursor {
         Ok(RowMerge::new(TablePages::new(Arc::clone(&self.table), streams), classes))
     }
 
-    /// Stands on the current row.
+    /// Stands on the current row. `late`: the block that the cursor would have waited for before.
     #[inline]
-    fn stand(&mut self, how: Move) -> Result<()> {
-        let late = match &mut self.source {
-            Source::Cache(ahead) => ahead.nonblocking.wanted.take(),
-            Source::Stream(_) => None,
-        };
+    fn stand(&mut self, how: Move, late: Option<PendingRead>) -> Result<()> {
         let Some(rows) = &self.rows else { return Ok(()) };
         let Some(row) = rows.row()? else { return Ok(()) };
         let (key, trailer) =
@@ -119,21 +115,26 @@ impl RowCursor {
         Ok(())
     }
 
-    /// Makes the value block at `handle` the current one, unless the cursor would have to wait and must not. `late`: the block that it
-    /// would have waited for before.
+    /// Makes the value block at `handle` the current one, unless the cursor would have to wait and must not. `late` is as in
+    /// [`RowCursor::stand`].
     fn enter(&mut self, handle: Handle, how: Move, late: Option<PendingRead>) -> Result<()> {
         let table = &self.table;
         table.check_value_block(handle)?;
         let payload = match &mut self.source {
             Source::Cache(ahead) => {
-                if how != Move::Seek {
-                    ahead.step(table, how == Move::Prev);
+                match how {
+                    Move::Seek => ahead.restart(table),
+                    Move::Next | Move::Prev => ahead.step(table, how == Move::Prev),
                 }
                 ahead.nonblocking.wanted = late;
                 table.payload_for(handle, ahead)?
             }
             Source::Stream(window) => {
                 let range = window.frame(table, handle.offset, table.root()?.footer.data_size)?;
+                if range.len() != handle.size as usize {
+                    let fault = DecodeError::Corrupt("length of a value block does not match its rows");
+                    return Err(table.fault(fault, handle.offset));
+                }
                 let place = table.place(handle.offset, Kind::Values);
                 let opened = frame::open(window.bytes[range].to_vec(), place, frame::MAX_PAYLOAD);
                 Some(Payload::Shared(opened.map_err(|f| table.fault(f, handle.offset))?))
@@ -153,10 +154,7 @@ impl RowCursor {
 
 /// The bytes of a value in the payload of its block.
 #[inline]
-fn range_of(
-    place: ValuePlace,
-    payload: &[u8],
-) -> std::result::Result<Range<usize>, crate::format::decode_error::DecodeError> {
+fn range_of(place: ValuePlace, payload: &[u8]) -> std::result::Result<Range<usize>, DecodeError> {
     place.of(payload).map(|value| {
         let start = place.start as usize;
         start..start + value.len()

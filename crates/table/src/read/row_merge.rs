@@ -1,7 +1,7 @@
 //! The entries of a size-class table in order: the classes, each of which is sorted, are merged by comparing keys.
 //!
-//! In each class a walk keeps one number, *at*: its rows before it come before the current entry, and the others do not. So a step in
-//! either direction moves one walk by one row, and a change of direction costs nothing.
+//! The position in each class is one number: that of its first row that does not come before the current entry. So a step in either
+//! direction moves one of these numbers by one, and a change of direction costs nothing.
 
 use crate::format::decode_error::DecodeError;
 use crate::format::rows::{ClassRows, Page, Row};
@@ -95,9 +95,9 @@ pub(crate) fn lower_bound(
 }
 
 /// A position in the rows of one class.
-struct Walk {
+struct Position {
     rows: ClassRows,
-    /// Rows before this one come before the current entry.
+    /// The number of the first row that does not come before the current entry.
     at: u64,
     page: Option<Loaded>,
 }
@@ -105,40 +105,45 @@ struct Walk {
 /// A position among all rows of a table, in the order of entries; or before the first or after the last.
 pub(crate) struct RowMerge<P> {
     pub(crate) pages: P,
-    walks: Vec<Walk>,
-    /// The walk with the current entry.
+    positions: Vec<Position>,
+    /// The number of the class with the current entry.
     current: Option<usize>,
 }
 
 impl<P: RowPages> RowMerge<P> {
     pub(crate) fn new(pages: P, classes: &[ClassRows]) -> RowMerge<P> {
-        let walks = classes.iter().map(|rows| Walk { rows: *rows, at: 0, page: None }).collect();
-        RowMerge { pages, walks, current: None }
+        let positions = classes.iter().map(|rows| Position { rows: *rows, at: 0, page: None }).collect();
+        RowMerge { pages, positions, current: None }
     }
 
     pub(crate) fn seek_to_first(&mut self) -> Result<()> {
-        self.walks.iter_mut().for_each(|walk| walk.at = 0);
+        self.positions.iter_mut().for_each(|position| position.at = 0);
         self.select(false)
     }
 
     pub(crate) fn seek_to_last(&mut self) -> Result<()> {
-        self.walks.iter_mut().for_each(|walk| walk.at = walk.rows.rows);
+        self.positions.iter_mut().for_each(|position| position.at = position.rows.rows);
         self.select(true)
     }
 
     /// Moves to the first entry at or after (`key`, `trailer`); `before`: to the last one before it.
     pub(crate) fn seek(&mut self, key: &[u8], trailer: Trailer, before: bool) -> Result<()> {
         self.current = None;
-        for (class, walk) in self.walks.iter_mut().enumerate() {
+        for (class, walk) in self.positions.iter_mut().enumerate() {
             let (at, page) = lower_bound(&mut self.pages, class, &walk.rows, key, trailer)?;
             (walk.at, walk.page) = (at, page.or(walk.page.take()));
         }
         self.select(before)
     }
 
+    /// Frees the memory of pages. Call it after the end only.
+    pub(crate) fn release(&mut self) {
+        self.positions.iter_mut().for_each(|position| position.page = None);
+    }
+
     pub(crate) fn next(&mut self) -> Result<()> {
         if let Some(current) = self.current {
-            self.walks[current].at += 1;
+            self.positions[current].at += 1;
         }
         self.select(false)
     }
@@ -150,16 +155,16 @@ impl<P: RowPages> RowMerge<P> {
     /// The current entry.
     #[inline]
     pub(crate) fn row(&self) -> Result<Option<Row<'_>>> {
-        self.current.map(|walk| self.row_at(walk, self.walks[walk].at)).transpose()
+        self.current.map(|walk| self.row_at(walk, self.positions[walk].at)).transpose()
     }
 
-    /// Makes the first of the rows that the walks stand on the current entry; `back`: the last of the rows before them.
+    /// Makes the first of the rows at the positions the current entry; `back`: the last of the rows before them.
     #[inline]
     fn select(&mut self, back: bool) -> Result<()> {
         self.current = None;
         let mut best: Option<(usize, u64)> = None;
-        for i in 0..self.walks.len() {
-            let walk = &self.walks[i];
+        for i in 0..self.positions.len() {
+            let walk = &self.positions[i];
             let row = if back { walk.at.checked_sub(1) } else { Some(walk.at) };
             let Some(row) = row.filter(|row| *row < walk.rows.rows) else { continue };
             self.load(i, row)?;
@@ -175,7 +180,7 @@ impl<P: RowPages> RowMerge<P> {
             }
         }
         if let Some((i, row)) = best {
-            self.walks[i].at = row;
+            self.positions[i].at = row;
             self.current = Some(i);
         }
         Ok(())
@@ -184,7 +189,7 @@ impl<P: RowPages> RowMerge<P> {
     /// Loads the page of this row.
     #[inline]
     fn load(&mut self, walk: usize, row: u64) -> Result<()> {
-        let Walk { rows, page, .. } = &mut self.walks[walk];
+        let Position { rows, page, .. } = &mut self.positions[walk];
         let (number, _) = rows.place(row);
         if page.as_ref().is_none_or(|page| page.number != number) {
             *page = None;
@@ -196,7 +201,7 @@ impl<P: RowPages> RowMerge<P> {
     /// A row whose page is loaded.
     #[inline]
     fn row_at(&self, walk: usize, row: u64) -> Result<Row<'_>> {
-        let Walk { rows, page, .. } = &self.walks[walk];
+        let Position { rows, page, .. } = &self.positions[walk];
         let (number, i) = rows.place(row);
         match page {
             Some(page) if page.number == number => page.row(&self.pages, rows, i),
@@ -219,7 +224,7 @@ impl<P: RowPages> RowMerge<P> {
     }
 
     fn fault(&self, walk: usize, row: u64, fault: DecodeError) -> Error {
-        let rows = &self.walks[walk].rows;
+        let rows = &self.positions[walk].rows;
         self.pages.fault(fault, rows.handle(rows.place(row).0).offset)
     }
 
@@ -227,7 +232,7 @@ impl<P: RowPages> RowMerge<P> {
     #[cold]
     pub(crate) fn fault_here(&self, fault: DecodeError) -> Error {
         match self.current {
-            Some(walk) => self.fault(walk, self.walks[walk].at, fault),
+            Some(walk) => self.fault(walk, self.positions[walk].at, fault),
             None => self.pages.fault(fault, 0),
         }
     }

@@ -228,7 +228,7 @@ impl Session {
     ) -> Result<()> {
         for version in versions {
             interrupt::check()?;
-            out.write_all(&version_line(&version?, self.form))?;
+            out.write_all(&version_line(&version?, self.form, None)?)?;
         }
         Ok(())
     }
