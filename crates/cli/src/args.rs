@@ -66,7 +66,7 @@ pub struct CreateArgs {
     /// What an acknowledged write survives: buffered (nothing), os (the end of the process) or sync (a power failure)
     #[arg(long, value_name = "D")]
     pub durability: Option<cairn::Durability>,
-    /// Option preset of a new keyspace: balanced, pebblesdb, leveled, parallax, mneme or hash_log
+    /// Option preset of a new keyspace: balanced, pebblesdb, leveled, parallax, mneme, hash_log or sstable
     #[arg(long, value_name = "PRESET")]
     pub preset: Option<cairn::Preset>,
     /// Set an option (repeatable); `cairn options` lists them. Options of a keyspace apply only when it is created

@@ -5,7 +5,7 @@ use crate::finding::{Finding, Outcome, ensure};
 use crate::machine::load::Load;
 use crate::random::{Draw, Rng};
 use crate::sets::PLACEMENTS;
-use cairn::{Database, Durability, ErrorKind, KeyspaceOptions, Options};
+use cairn::{Database, Durability, ErrorKind, KeyspaceOptions, Options, TableFormat};
 use std::path::Path;
 
 /// A numeric option: its bounds as text, and values beyond them, if any.
@@ -82,6 +82,7 @@ pub fn run(dir: &Path, seed: u64, bounds: Bounds) -> Outcome<u64> {
     let mut refused = at_bounds(DATABASE, bounds, &mut rng, |name, value| options.set(name, value))?;
     refused += at_bounds(KEYSPACE, bounds, &mut rng, |name, value| keyspace.set(name, value))?;
     keyspace.placement = *rng.pick(&PLACEMENTS);
+    keyspace.table_format = *rng.pick(&[TableFormat::BTree, TableFormat::SizeClass]);
     let mut load = Load::new(seed, 0, Durability::Os, (0, 4000));
     for reopened in [false, true] {
         let place = |f: Finding| f.context(format_args!("{options:?}, {keyspace:?}"));
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     /// Options that are not numeric.
-    const CHOICES: [&str; 8] = [
+    const CHOICES: [&str; 9] = [
         "engine",
         "durability",
         "create_if_missing",
@@ -136,6 +137,7 @@ mod tests {
         "guards_by_size",
         "skip_levels",
         "placement",
+        "table_format",
     ];
 
     /// A new option needs bounds here.
