@@ -492,7 +492,7 @@ const MNEME: &[Experiment] = &[
     experiment(
         "Figures 6.3(a) and (c)",
         "Time of insertion, at full speed and at other rates",
-        "Mneme is several times slower than LevelDB",
+        "Mneme is significantly slower than LevelDB, which is also faster than RangeMerge",
         &[("history-full-speed", "history-uniform", Puts)],
         "Other rates are not repeated.",
     ),

@@ -572,7 +572,9 @@ fn closes_and_drops_beside_puts_that_wait() {
                 let stats = db.0.as_ref().unwrap().stats();
                 stats.stalls.index_waits == 0 && stats.values.collections.jobs < 8
             };
+            let begun = std::time::Instant::now();
             while goes_on() {
+                assert!(begun.elapsed().as_secs() < 120, "no put has waited, and no collection has run");
                 assert!(writers.iter().all(|writer| !writer.is_finished()), "no writer is refused before");
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }

@@ -11,7 +11,7 @@ use crate::format::footer::Footer;
 use crate::format::frame::{HEADER_LEN, Handle, Kind, PAGE};
 use crate::format::properties;
 use crate::format::rows::{self, ClassRows, MAX_DIRECTORY, Page, SizeClass, ValuePlace};
-use crate::read::row_merge::{RowMerge, RowPage, RowPages};
+use crate::read::row_merge::{RowMerge, RowPages};
 use base::{Cursor, Error, Result, Slice, Trailer};
 use std::ops::Range;
 
@@ -104,19 +104,12 @@ impl FoundClass {
 }
 
 impl RowPages for IntactPages {
-    fn load(&mut self, class: usize, rows: &ClassRows, page: u64) -> Result<RowPage> {
+    fn load(&mut self, class: usize, rows: &ClassRows, page: u64) -> Result<Slice> {
         let offset = self.offsets[class][page as usize];
         let intact = self.blocks.block(offset, &[Kind::Rows]).is_some();
         match rows.page(&self.blocks.payload, page) {
-            Ok(_) if intact => Ok(RowPage::Own(Slice::copy_from(&self.blocks.payload))),
+            Ok(_) if intact => Ok(Slice::copy_from(&self.blocks.payload)),
             _ => Err(self.fault(DecodeError::Corrupt("page of rows is not what it was"), offset)),
-        }
-    }
-
-    fn payload<'a>(&'a self, page: &'a RowPage) -> &'a [u8] {
-        match page {
-            RowPage::Own(payload) => payload,
-            RowPage::Pinned(..) => &[],
         }
     }
 

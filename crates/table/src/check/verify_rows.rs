@@ -61,9 +61,7 @@ fn check_page(table: &Table, rows: &ClassRows, page: u64) -> Result<()> {
     let handle = rows.handle(page);
     let frame = table.read_frame(handle, handle.size as usize)?;
     let canonical = |page: Page<'_>| {
-        let rows = (0..page.count).map(|i| page.row(i).is_canonical());
-        let all = rows.collect::<std::result::Result<Vec<bool>, _>>()?;
-        Ok(page.ends_with_zeros() && all.into_iter().all(|canonical| canonical))
+        (0..page.count).try_fold(page.ends_with_zeros(), |all, i| Ok(page.row(i).is_canonical()? && all))
     };
     match rows.open(&frame, table.number(), page).and_then(canonical) {
         Ok(true) => Ok(()),

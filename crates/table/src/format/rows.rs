@@ -17,9 +17,8 @@ use crate::format::frame::{self, Handle, Kind, PAGE};
 use base::checksum::Place;
 use base::codec::{Reader, put_varint};
 use base::limits::MAX_KEY_LEN;
-use base::{EntryKind, Trailer, compare_keys, head};
+use base::{EntryKind, Trailer, compare_keys};
 use std::cmp::Ordering;
-use std::ops::Range;
 
 /// The number of classes.
 pub(crate) const CLASSES: usize = 14;
@@ -365,39 +364,6 @@ impl RowBuilder {
     }
 }
 
-/// The heads of the first keys of all pages of a class, without the prefix that all its keys share: so a search finds the page in a small
-/// array, and touches few pages.
-pub(crate) struct PageHeads {
-    prefix: Vec<u8>,
-    heads: Vec<u64>,
-}
-
-impl PageHeads {
-    /// For a class with this smallest and this largest key, and so many pages.
-    pub(crate) fn new(smallest: &[u8], largest: &[u8], pages: usize) -> PageHeads {
-        let len = base::shared_prefix(smallest, largest);
-        PageHeads { prefix: smallest[..len].to_vec(), heads: Vec::with_capacity(pages) }
-    }
-
-    /// Adds the first key of the next page, which must have the prefix.
-    pub(crate) fn push(&mut self, key: &[u8]) {
-        self.heads.push(head(key.get(self.prefix.len()..).unwrap_or_default()));
-    }
-
-    /// The pages whose first keys may be `key` or near it: pages before the range begin before `key`, and those behind it after `key`.
-    #[inline]
-    pub(crate) fn pages_with(&self, key: &[u8]) -> Range<u64> {
-        let pages = self.heads.len() as u64;
-        let Some(rest) = key.strip_prefix(&self.prefix[..]) else {
-            return if *key < self.prefix[..] { 0..0 } else { pages..pages };
-        };
-        let want = head(rest);
-        let low = self.heads.partition_point(|head| *head < want);
-        let equal = self.heads[low..].iter().take_while(|head| **head == want).count();
-        low as u64..(low + equal) as u64
-    }
-}
-
 /// Where the pages of the first class begin, after the filter, which ends at `offset`.
 pub(crate) fn pages_start(offset: u64) -> u64 {
     offset.next_multiple_of(PAGE)
@@ -436,6 +402,7 @@ pub(crate) fn decode_directory(bytes: &[u8], start: u64) -> Result<Vec<ClassRows
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::head;
 
     #[test]
     fn a_key_belongs_to_the_smallest_width_that_holds_it() {

@@ -9,7 +9,6 @@ pub(crate) mod leaf_cursor;
 pub(crate) mod leaf_scan;
 pub(crate) mod nonblocking_read;
 pub(crate) mod pinned_index;
-pub(crate) mod pinned_rows;
 pub(crate) mod readahead;
 pub(crate) mod row_cursor;
 pub(crate) mod row_merge;

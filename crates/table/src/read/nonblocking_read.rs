@@ -7,7 +7,7 @@
 //! `PendingRead`.
 //!
 //! Look-ups wait for index nodes and filters that are not pinned: these are used often and are rarely missing from the cache. They wait for
-//! pages of rows that are not pinned, too, which are often missing where rows are larger than the cache.
+//! pages of rows, too, which are often missing where rows are larger than the cache.
 //!
 //! Callers: `get.rs` for look-ups, `readahead.rs` for cursors.
 

@@ -1,5 +1,5 @@
 //! The part of a table that stays in memory while it is read: the whole filter, and the index nodes below the root. (Rows of a
-//! size-class table: `pinned_rows.rs`.)
+//! size-class table are cached by pages.)
 //!
 //! A probe of a pinned filter reads one cache line, and a step down a pinned index is a binary search; through the block cache each
 //! would be a look-up in a shared map, and at first a read of the file. So the first use of a table reads filter and index in a few large

@@ -7,26 +7,11 @@ use crate::format::decode_error::DecodeError;
 use crate::format::rows::{ClassRows, Page, Row};
 use base::{Error, Result, Slice, Trailer, head};
 use std::cmp::Ordering;
-use std::ops::Range;
-
-/// The payload of a page of rows.
-pub(crate) enum RowPage {
-    /// A pinned one: where it begins, and its length.
-    Pinned(usize, usize),
-    Own(Slice),
-}
 
 /// Where pages of rows come from.
 pub(crate) trait RowPages {
-    /// Loads page `page` of the class with number `class` in the table, and checks that it is this page.
-    fn load(&mut self, class: usize, rows: &ClassRows, page: u64) -> Result<RowPage>;
-    /// Pages of the class with this number: those before the range begin before `key`, and those behind it after `key`.
-    fn pages_with(&self, class: usize, rows: &ClassRows, key: &[u8]) -> Range<u64> {
-        let _ = (class, key);
-        0..rows.pages()
-    }
-    /// The payload of a loaded page.
-    fn payload<'a>(&'a self, page: &'a RowPage) -> &'a [u8];
+    /// The payload of page `page` of the class with number `class` in the table, which was checked to be this page.
+    fn load(&mut self, class: usize, rows: &ClassRows, page: u64) -> Result<Slice>;
     /// The error for a fault in the block at `offset`.
     fn fault(&self, fault: DecodeError, offset: u64) -> Error;
 }
@@ -34,7 +19,7 @@ pub(crate) trait RowPages {
 /// A page that was loaded.
 pub(crate) struct Loaded {
     pub number: u64,
-    page: RowPage,
+    payload: Slice,
 }
 
 impl Loaded {
@@ -44,12 +29,12 @@ impl Loaded {
         rows: &ClassRows,
         number: u64,
     ) -> Result<Loaded> {
-        pages.load(class, rows, number).map(|page| Loaded { number, page })
+        pages.load(class, rows, number).map(|payload| Loaded { number, payload })
     }
 
     fn page<'a>(&'a self, pages: &'a impl RowPages, rows: &ClassRows) -> Result<Page<'a>> {
         let offset = rows.handle(self.number).offset;
-        Page::parse(pages.payload(&self.page)).map_err(|f| pages.fault(f, offset))
+        Page::parse(&self.payload).map_err(|f| pages.fault(f, offset))
     }
 
     /// Row `i` of the page.
@@ -63,8 +48,8 @@ impl Loaded {
     }
 }
 
-/// The number of the first row of a class at or after (`key`, `trailer`); that of all rows if there is none. A binary search, first over
-/// the first rows of pages, then in one page, which is returned, too.
+/// The number of the first row of a class at or after (`key`, `trailer`); that of all rows if there is none. A plain binary search,
+/// first over the first rows of pages, then in one page, which is returned, too.
 pub(crate) fn lower_bound(
     pages: &mut impl RowPages,
     class: usize,
@@ -75,7 +60,7 @@ pub(crate) fn lower_bound(
     let first_head = head(key);
     // The last page that is known to begin before the target.
     let mut page: Option<Loaded> = None;
-    let Range { start: mut low, end: mut high } = pages.pages_with(class, rows, key);
+    let (mut low, mut high) = (0, rows.pages());
     while low < high {
         let middle = low + (high - low) / 2;
         let loaded = Loaded::load(pages, class, rows, middle)?;
@@ -84,9 +69,6 @@ pub(crate) fn lower_bound(
             Ordering::Less => (low, page) = (middle + 1, Some(loaded)),
             _ => high = middle,
         }
-    }
-    if page.is_none() && low > 0 {
-        page = Some(Loaded::load(pages, class, rows, low - 1)?);
     }
     let Some(loaded) = &page else { return Ok((0, None)) };
     let inside = loaded.page(pages, rows)?.lower_bound(key, first_head, trailer);
@@ -129,9 +111,9 @@ impl<P: RowPages> RowMerge<P> {
     /// Moves to the first entry at or after (`key`, `trailer`); `before`: to the last one before it.
     pub(crate) fn seek(&mut self, key: &[u8], trailer: Trailer, before: bool) -> Result<()> {
         self.current = None;
-        for (class, walk) in self.positions.iter_mut().enumerate() {
-            let (at, page) = lower_bound(&mut self.pages, class, &walk.rows, key, trailer)?;
-            (walk.at, walk.page) = (at, page.or(walk.page.take()));
+        for (class, position) in self.positions.iter_mut().enumerate() {
+            let (at, page) = lower_bound(&mut self.pages, class, &position.rows, key, trailer)?;
+            (position.at, position.page) = (at, page.or(position.page.take()));
         }
         self.select(before)
     }
@@ -155,7 +137,7 @@ impl<P: RowPages> RowMerge<P> {
     /// The current entry.
     #[inline]
     pub(crate) fn row(&self) -> Result<Option<Row<'_>>> {
-        self.current.map(|walk| self.row_at(walk, self.positions[walk].at)).transpose()
+        self.current.map(|class| self.row_at(class, self.positions[class].at)).transpose()
     }
 
     /// Makes the first of the rows at the positions the current entry; `back`: the last of the rows before them.
@@ -164,9 +146,9 @@ impl<P: RowPages> RowMerge<P> {
         self.current = None;
         let mut best: Option<(usize, u64)> = None;
         for i in 0..self.positions.len() {
-            let walk = &self.positions[i];
-            let row = if back { walk.at.checked_sub(1) } else { Some(walk.at) };
-            let Some(row) = row.filter(|row| *row < walk.rows.rows) else { continue };
+            let Position { rows, at, .. } = &self.positions[i];
+            let row = if back { at.checked_sub(1) } else { Some(*at) };
+            let Some(row) = row.filter(|row| *row < rows.rows) else { continue };
             self.load(i, row)?;
             let better = match best {
                 Some((other, other_row)) => {
@@ -188,20 +170,20 @@ impl<P: RowPages> RowMerge<P> {
 
     /// Loads the page of this row.
     #[inline]
-    fn load(&mut self, walk: usize, row: u64) -> Result<()> {
-        let Position { rows, page, .. } = &mut self.positions[walk];
+    fn load(&mut self, class: usize, row: u64) -> Result<()> {
+        let Position { rows, page, .. } = &mut self.positions[class];
         let (number, _) = rows.place(row);
         if page.as_ref().is_none_or(|page| page.number != number) {
             *page = None;
-            *page = Some(Loaded::load(&mut self.pages, walk, rows, number)?);
+            *page = Some(Loaded::load(&mut self.pages, class, rows, number)?);
         }
         Ok(())
     }
 
     /// A row whose page is loaded.
     #[inline]
-    fn row_at(&self, walk: usize, row: u64) -> Result<Row<'_>> {
-        let Position { rows, page, .. } = &self.positions[walk];
+    fn row_at(&self, class: usize, row: u64) -> Result<Row<'_>> {
+        let Position { rows, page, .. } = &self.positions[class];
         let (number, i) = rows.place(row);
         match page {
             Some(page) if page.number == number => page.row(&self.pages, rows, i),
@@ -214,17 +196,17 @@ impl<P: RowPages> RowMerge<P> {
     }
 
     fn compare(&self, a: (usize, u64), b: (usize, u64)) -> Result<Ordering> {
-        let of = |(walk, row): (usize, u64)| -> Result<(&[u8], Trailer)> {
-            let found = self.row_at(walk, row)?;
+        let of = |(class, row): (usize, u64)| -> Result<(&[u8], Trailer)> {
+            let found = self.row_at(class, row)?;
             let entry = found.key().and_then(|key| Ok((key, found.trailer()?)));
-            entry.map_err(|f| self.fault(walk, row, f))
+            entry.map_err(|f| self.fault(class, row, f))
         };
         let ((a, a_trailer), (b, b_trailer)) = (of(a)?, of(b)?);
         Ok(base::compare(a, a_trailer, b, b_trailer))
     }
 
-    fn fault(&self, walk: usize, row: u64, fault: DecodeError) -> Error {
-        let rows = &self.positions[walk].rows;
+    fn fault(&self, class: usize, row: u64, fault: DecodeError) -> Error {
+        let rows = &self.positions[class].rows;
         self.pages.fault(fault, rows.handle(rows.place(row).0).offset)
     }
 
@@ -232,7 +214,7 @@ impl<P: RowPages> RowMerge<P> {
     #[cold]
     pub(crate) fn fault_here(&self, fault: DecodeError) -> Error {
         match self.current {
-            Some(walk) => self.fault(walk, self.positions[walk].at, fault),
+            Some(class) => self.fault(class, self.positions[class].at, fault),
             None => self.pages.fault(fault, 0),
         }
     }

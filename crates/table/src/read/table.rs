@@ -20,7 +20,6 @@ use crate::format::properties;
 use crate::format::rows::{self, ClassRows};
 use crate::read::block::Node;
 use crate::read::pinned_index::PinnedIndex;
-use crate::read::pinned_rows::RowsCell;
 use base::checksum::Place;
 use base::{Error, Result, Slice};
 use env::ReadFile;
@@ -36,8 +35,6 @@ pub struct Table {
     pub(crate) root: OnceLock<Box<Root>>,
     /// Filter and index, once loaded; `None` when they cannot be pinned.
     pub(crate) resident: OnceLock<Option<Box<PinnedIndex>>>,
-    /// The rows of a size-class table, once pinned.
-    pub(crate) rows: RowsCell,
     /// The file, if it is not one of those that the table cache holds open.
     own_file: Option<Arc<dyn ReadFile>>,
     pub(crate) prefetch: Prefetch,
@@ -91,7 +88,7 @@ impl Table {
         let (root, resident) = (OnceLock::new(), OnceLock::new());
         tables.bytes.fetch_add(file.size, Ordering::Relaxed);
         let (own_file, prefetch, read_on) = (None, Prefetch::default(), ReadOn::default());
-        Ok(Table { tables, file, root, resident, rows: RowsCell::default(), own_file, prefetch, read_on })
+        Ok(Table { tables, file, root, resident, own_file, prefetch, read_on })
     }
 
     /// The same table with its file opened anew, and nothing of it in memory.

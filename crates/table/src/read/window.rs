@@ -1,5 +1,5 @@
 //! A window of a table's file that moves forward in large reads and leaves the cache alone: for compactions (`leaf_scan.rs`, `row_cursor.rs`) and for the
-//! loading of filter, index and rows (`index.rs`, `row_pages.rs`).
+//! loading of filter and index (`index.rs`).
 
 use crate::format::decode_error::DecodeError;
 use crate::format::frame::{self, HEADER_LEN};
