@@ -29,6 +29,8 @@ pub enum ErrorKind {
     WrongType,
     /// Leave the write out, or keep versions longer: its time lies before what the retention of the keyspace keeps.
     Expired,
+    /// Run the transaction again: another commit has changed what it has read.
+    Conflict,
     /// Free disk space, then continue: the disk or a quota is full. No acknowledged write is lost.
     NoSpace,
     /// Raise `memory_budget`, or delete keys: the index of a keyspace without order does not fit into it.

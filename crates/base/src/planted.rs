@@ -170,6 +170,16 @@ bugs! {
     ForgetNewestTime,
     /// a version under several range deletes ends with the newest of them
     EndWithNewestRange,
+    /// a transaction is not compared with writes to the keys that it has read
+    ForgetReadKeys,
+    /// a transaction is not compared with writes to the ranges that it has read
+    AllowPhantoms,
+    /// a transaction is compared with other commits only before it takes the writer
+    CheckBeforeWriter,
+    /// a transaction is not compared with the other commits of its group
+    IgnoreGroup,
+    /// a transaction forgets that it has read keys that have no value
+    ForgetAbsentReads,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -50,6 +50,7 @@ mod salvage;
 mod seal;
 mod state;
 mod sync;
+mod transact;
 pub mod typed;
 mod types;
 mod wal;
@@ -63,6 +64,7 @@ pub use check::{check, check_in};
 pub use read::{Cursor, CursorAt, Entries, EntryAt, Keys, Range, RangeAt, Version, VersionCursor, Versions};
 pub use salvage::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace, salvage, salvage_in};
 pub use state::Batch;
+pub use transact::{Transaction, TransactionOptions, TransactionRange};
 pub use types::*;
 
 /// The engine's interface to the operating system: files, directories, locks, clock. [`Database::open_in`], [`check_in`] and

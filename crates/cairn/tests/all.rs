@@ -37,4 +37,5 @@ mod scans;
 mod scrub;
 mod shapes;
 mod stalls;
+mod transactions;
 mod typed;

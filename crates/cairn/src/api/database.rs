@@ -173,7 +173,7 @@ impl Database {
     /// # Errors
     /// As for [`Keyspace::put`]; when writes of the batch have times, as for [`Keyspace::put_at`].
     pub fn write(&self, batch: Batch, durability: Durability) -> Result<()> {
-        self.inner().write_batch(batch, durability)
+        self.inner().write_batch(batch, None, durability)
     }
 
     /// Takes a snapshot of the present state of all keyspaces.

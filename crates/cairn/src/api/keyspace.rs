@@ -37,12 +37,12 @@ pub struct Keyspace {
 }
 
 impl Keyspace {
-    fn database(&self) -> &Arc<DbInner> {
+    pub(crate) fn database(&self) -> &Arc<DbInner> {
         &self.handle.db
     }
 
     /// The error to report when a read has failed: the files of a keyspace that was dropped meanwhile may be gone.
-    fn read_error(&self, error: base::Error) -> base::Error {
+    pub(crate) fn read_error(&self, error: base::Error) -> base::Error {
         let error = self.database().status.read_error(error);
         self.inner.check_open().err().unwrap_or(error)
     }
@@ -278,7 +278,7 @@ impl Keyspace {
     fn write_range(&self, batch: Batch, durability: Durability) -> Result<()> {
         // The batch may be empty, and a write to a dropped keyspace is an error even then.
         self.inner.check_open()?;
-        self.database().write_batch(batch, durability)
+        self.database().write_batch(batch, None, durability)
     }
 
     /// The value of `key`. A value in a table is a reference into the cached block, without a copy; it is copied when the block is
@@ -494,7 +494,7 @@ impl Keyspace {
         }
     }
 
-    fn held(&self) -> (HeldSeq, Reader) {
+    pub(crate) fn held(&self) -> (HeldSeq, Reader) {
         let db = Reader::new(self.database());
         (HeldSeq::newest(&self.inner, &db), db)
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Holds a sequence number until it is dropped.
 pub(crate) struct SnapshotHold {
-    db: Arc<DbInner>,
+    pub db: Arc<DbInner>,
     pub seq: Seq,
 }
 
@@ -204,7 +204,7 @@ impl Snapshot {
         AsOf::new(held, db, time)
     }
 
-    fn bounded(&self, keyspace: &Keyspace, bounds: Bounds) -> Range {
+    pub(crate) fn bounded(&self, keyspace: &Keyspace, bounds: Bounds) -> Range {
         Range::new(self.read_view(keyspace), bounds)
     }
 

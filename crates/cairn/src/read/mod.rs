@@ -3,6 +3,7 @@
 //! Imports `types`, `wal`, `parts` and `state`. Of the database a read sees a `Reader`: it looks at the status and the visible sequence number,
 //! and notes charges and dead ranges. Absent: `DbInner`, writes, flushes, compactions, and waiting for any of them.
 
+mod changed;
 mod cursor;
 mod deleted_run;
 mod entries;

@@ -1,5 +1,6 @@
 //! The [`Writer`], which a thread holds while it commits. The guard that holds it is in `writer_guard.rs`.
 
+use super::read_set::ReadSet;
 use super::write_batch::Batch;
 use crate::parts::WriteQueue;
 use crate::types::Durability;
@@ -72,6 +73,8 @@ pub(crate) type Commit = WriteQueue<Writer, Job, Result<()>>;
 /// A queued batch.
 pub(crate) struct Job {
     pub batch: Batch,
+    /// What the batch depends on, if it is that of a transaction.
+    pub reads: Option<Box<ReadSet>>,
     pub durability: Durability,
 }
 

@@ -113,6 +113,17 @@ impl Bounds {
         Ok((bounds.to.as_ref().is_none_or(|to| bounds.from < *to)).then_some(bounds))
     }
 
+    /// Whether a key lies in the range.
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        !self.is_before_start(key) && self.is_before_end(key)
+    }
+
+    /// Whether a key may lie in this range and in `[from, to)`.
+    pub(crate) fn meets(&self, from: &[u8], to: Option<&[u8]>) -> bool {
+        let ends_after = |end: Option<&[u8]>, start: &[u8]| end.is_none_or(|end| start < end);
+        ends_after(self.to.as_deref(), from) && ends_after(to, &self.from)
+    }
+
     /// Most ranges have no lower bound, and no key is compared then: the call took a fourth of a backward step.
     #[inline]
     pub(crate) fn is_before_start(&self, key: &[u8]) -> bool {

@@ -14,7 +14,7 @@
 
 use super::append::insert;
 use crate::state::{
-    Batch, DbInner, KeyspaceInner, Publishing, ReadState, Tail, Writer, WriterGuard, check_time,
+    Batch, DbInner, KeyspaceInner, Publishing, ReadSet, ReadState, Tail, Writer, WriterGuard, check_time,
 };
 use crate::sync::{Guard, yield_now};
 use crate::types::Durability;
@@ -79,7 +79,7 @@ impl DbInner {
             batch
         };
         if !self.is_newest(keyspace, time) {
-            return self.write_batch(as_batch(), durability);
+            return self.write_batch(as_batch(), None, durability);
         }
         if kind == EntryKind::Put {
             self.admit()?;
@@ -93,11 +93,11 @@ impl DbInner {
             true => Some(self.writer()),
             false => self.take_writer(durability),
         };
-        let Some(mut writer) = taken else { return self.commit_queued(as_batch(), durability) };
+        let Some(mut writer) = taken else { return self.commit_queued(as_batch(), None, durability) };
         // Another thread may have written a later time meanwhile.
         if time.is_some() && !self.is_newest(keyspace, time) && !planted(Bug::TrustEarlyTime) {
             drop(writer);
-            return self.write_batch(as_batch(), durability);
+            return self.write_batch(as_batch(), None, durability);
         }
         let entry = Entry { kind, keyspace: keyspace.id, time, key, value };
         let deletes = kind == EntryKind::Delete;
@@ -115,8 +115,16 @@ impl DbInner {
         Ok(())
     }
 
-    /// Commits a batch.
-    pub(crate) fn write_batch(&self, batch: Batch, durability: Durability) -> Result<()> {
+    /// Commits a batch: that of a transaction only if nothing of what it has read has changed.
+    ///
+    /// A transaction is compared with the commits up to now before the writer is taken, which may read tables; by the holder of the writer
+    /// with those since. For that all of them must be visible.
+    pub(crate) fn write_batch(
+        &self,
+        batch: Batch,
+        mut reads: Option<Box<ReadSet>>,
+        durability: Durability,
+    ) -> Result<()> {
         if let Some(error) = batch.error {
             return Err(error);
         }
@@ -133,11 +141,29 @@ impl DbInner {
                 .map(|written| &written.keyspace)
                 .try_for_each(|keyspace| self.admit_to_index(keyspace))?;
         }
+        if let Some(reads) = &mut reads {
+            reads.check_until(self.visible.newest())?;
+        }
         self.prepare_times(&batch)?;
         match self.take_writer(durability) {
-            Some(writer) => self.commit_batch(writer, batch, durability),
-            None => self.commit_queued(batch, durability),
+            Some(writer) => {
+                if let Some(reads) = &mut reads {
+                    self.check_reads(&writer, reads)?;
+                }
+                self.commit_batch(writer, batch, durability)
+            }
+            None => self.commit_queued(batch, reads, durability),
         }
+    }
+
+    /// Compares a transaction with all commits. The caller holds the writer.
+    pub(super) fn check_reads(&self, writer: &Writer, reads: &mut ReadSet) -> Result<()> {
+        self.status.check_running()?;
+        if planted(Bug::CheckBeforeWriter) {
+            return Ok(());
+        }
+        self.visible.wait_for(writer.next_seq - 1);
+        reads.check_until(writer.next_seq - 1)
     }
 
     /// Deletes a key as of a time, and returns what `look` finds: it is called when all earlier writes are visible, and no other can begin.
@@ -206,7 +232,7 @@ impl DbInner {
         while let Some(entry) = entries.next() {
             let mut one = Batch::default();
             one.push(batch.keyspace_of(&entry), entry.kind, entry.key, entry.value, entry.time);
-            self.write_batch(one, durability)?;
+            self.write_batch(one, None, durability)?;
         }
         Ok(())
     }

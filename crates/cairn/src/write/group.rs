@@ -2,7 +2,7 @@
 
 use super::append::insert;
 use crate::parts::Waiter;
-use crate::state::{Batch, DbInner, Job, PanicGuard, Publishing, Writer};
+use crate::state::{Batch, DbInner, Job, PanicGuard, Publishing, ReadSet, Writer};
 use crate::sync::thread_local;
 use crate::types::Durability;
 use base::planted::{Bug, planted};
@@ -24,13 +24,18 @@ thread_local! {
 
 impl DbInner {
     /// Queues a batch and waits, or leads.
-    pub(crate) fn commit_queued(&self, batch: Batch, durability: Durability) -> Result<()> {
+    pub(crate) fn commit_queued(
+        &self,
+        batch: Batch,
+        reads: Option<Box<ReadSet>>,
+        durability: Durability,
+    ) -> Result<()> {
         if let Some(error) = batch.error {
             return Err(error);
         }
         // In the destructor of a caller's thread-local this thread's waiter may already be destroyed.
         let waiter = WAITER.try_with(Arc::clone).unwrap_or_default();
-        let job = Job { batch, durability };
+        let job = Job { batch, reads, durability };
         self.commit.queue(&waiter, job, |writer, members| self.commit_members(writer, members))
     }
 
@@ -40,8 +45,9 @@ impl DbInner {
         let mut ready: Vec<Member> = Vec::new();
         let mut bytes = 0;
         for mut member in members {
-            let batch = &mut member.job.batch;
-            let reserved = self.give_times(writer, batch, &mut ready).and_then(|()| {
+            let Job { batch, reads, .. } = &mut member.job;
+            let checked = reads.as_mut().map_or(Ok(()), |reads| self.check_member(writer, reads, &ready));
+            let reserved = checked.and_then(|()| self.give_times(writer, batch, &mut ready)).and_then(|()| {
                 self.retry_after_freeing(!batch.has_puts, || self.reserve_for(writer, batch, &mut ready))
             });
             match reserved {
@@ -57,6 +63,15 @@ impl DbInner {
             }
         }
         self.commit_group(writer, ready)
+    }
+
+    /// Compares a transaction with all commits, and with the `ready` ones of its group.
+    fn check_member(&self, writer: &Writer, reads: &mut ReadSet, ready: &[Member]) -> Result<()> {
+        self.check_reads(writer, reads)?;
+        match planted(Bug::IgnoreGroup) {
+            true => Ok(()),
+            false => ready.iter().try_for_each(|member| reads.check_batch(&member.job.batch)),
+        }
     }
 
     /// Reserves memory for a batch, after the `ready` ones of its group. If a memtable has to be sealed for it, the group so far is committed

@@ -22,13 +22,15 @@ pub struct KeyRange {
     since: Option<Time>,
     /// The last time.
     until: Option<Time>,
+    /// Only entries with a larger sequence number are wanted.
+    newer_than: Seq,
 }
 
 impl KeyRange {
     /// The keys in `[from, to)`; `to` of `None` is the end of all keys.
     pub fn new(from: &[u8], to: Option<&[u8]>) -> KeyRange {
         let (from, to) = (Slice::copy_from(from), to.map(Slice::copy_from));
-        KeyRange { from, to, hash: None, since: None, until: None }
+        KeyRange { from, to, hash: None, since: None, until: None, newer_than: 0 }
     }
 
     /// The same range of keys, all of which have this hash in the filters of tables ([`table::TableOptions::filter_hash`]). Tables whose
@@ -48,8 +50,14 @@ impl KeyRange {
         KeyRange { until: time, ..self }
     }
 
+    /// The same range of keys, for a reader that wants entries newer than `seq` only. Tables that have none are not read.
+    pub fn newer_than(self, seq: Seq) -> KeyRange {
+        KeyRange { newer_than: seq, ..self }
+    }
+
     pub(crate) fn meets(&self, table: &LiveTable) -> bool {
         table.overlaps_range(&self.from, self.to.as_deref())
+            && table.meta.max_seq > self.newer_than
             && table.meta.times.is_none_or(|times| times.meet(self.since, self.until))
             // A filter that cannot be read: the read of the table meets the error.
             && self.hash.is_none_or(|hash| table.table.may_contain(hash).unwrap_or(true))

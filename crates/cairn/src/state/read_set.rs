@@ -1,0 +1,56 @@
+//! [`ReadSet`]: what a transaction has read. The room `read` compares it with what was committed since.
+
+use super::keyspace_inner::KeyspaceInner;
+use crate::types::Bounds;
+use base::Seq;
+use memtable::Memtable;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// The keys and ranges that a transaction has read, in the state up to a sequence number that is held.
+pub(crate) struct ReadSet {
+    /// Nothing that was read has changed up to here.
+    pub since: Seq,
+    pub keyspaces: Vec<KeyspaceReads>,
+}
+
+/// What was read in one keyspace.
+pub(crate) struct KeyspaceReads {
+    pub keyspace: Arc<KeyspaceInner>,
+    /// The memtables, newest first, when the keyspace was first read, or last compared. While they are here, entries that they had are found in memory,
+    /// also after their flush.
+    pub memtables: Vec<Arc<Memtable>>,
+    pub keys: HashSet<Box<[u8]>>,
+    pub ranges: Vec<Bounds>,
+}
+
+impl ReadSet {
+    pub(crate) fn new(since: Seq) -> ReadSet {
+        ReadSet { since, keyspaces: Vec::new() }
+    }
+
+    /// The reads in a keyspace.
+    pub(crate) fn of(&mut self, keyspace: &Arc<KeyspaceInner>) -> &mut KeyspaceReads {
+        let place = self.keyspaces.iter().position(|reads| reads.keyspace.id == keyspace.id);
+        let place = place.unwrap_or_else(|| {
+            self.keyspaces.push(KeyspaceReads::new(keyspace));
+            self.keyspaces.len() - 1
+        });
+        &mut self.keyspaces[place]
+    }
+}
+
+impl KeyspaceReads {
+    fn new(keyspace: &Arc<KeyspaceInner>) -> KeyspaceReads {
+        let memtables = keyspace.read_state.load().memtables().cloned().collect();
+        KeyspaceReads { keyspace: keyspace.clone(), memtables, keys: HashSet::new(), ranges: Vec::new() }
+    }
+
+    /// Notes that `key` was read.
+    #[inline]
+    pub(crate) fn note_key(&mut self, key: &[u8]) {
+        if !self.keys.contains(key) {
+            self.keys.insert(key.into());
+        }
+    }
+}

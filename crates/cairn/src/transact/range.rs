@@ -1,0 +1,176 @@
+//! Iterators over a range of keys as a transaction sees it: the snapshot, merged with its own writes from both ends.
+
+use super::own_writes::OwnWrites;
+use crate::read::Range;
+use crate::state::{KeyspaceInner, ReadSet};
+use crate::sync::Mutex;
+use crate::types::{Bounds, successor};
+use base::{Result, Slice};
+use std::collections::btree_map;
+use std::sync::Arc;
+
+/// A double-ended iterator over the entries of a range, as a transaction sees them: with its own writes. An error is yielded once; then the
+/// iterator ends.
+///
+/// The transaction depends on the part of the range that was iterated over: from either end to the key that was yielded last there, or all of it once
+/// an end has found nothing more.
+pub struct TransactionRange<'a> {
+    stored: Ends<Range>,
+    own: Option<Own<'a>>,
+    noted: Option<Noted<'a>>,
+    done: bool,
+}
+
+/// The writes of the transaction in the range.
+struct Own<'a> {
+    writes: &'a OwnWrites,
+    entries: Ends<btree_map::Range<'a, Slice, Option<Slice>>>,
+}
+
+/// An iterator with an item taken from each end.
+struct Ends<I: Iterator> {
+    iter: I,
+    front: Option<I::Item>,
+    back: Option<I::Item>,
+}
+
+impl<I: DoubleEndedIterator> Ends<I> {
+    fn new(iter: I) -> Ends<I> {
+        Ends { iter, front: None, back: None }
+    }
+
+    /// The next item at one end, which stays there.
+    fn peek<const BACK: bool>(&mut self) -> Option<&I::Item> {
+        let (end, other) = match BACK {
+            false => (&mut self.front, &mut self.back),
+            true => (&mut self.back, &mut self.front),
+        };
+        if end.is_none() {
+            let next = if BACK { self.iter.next_back() } else { self.iter.next() };
+            *end = next.or_else(|| other.take());
+        }
+        end.as_ref()
+    }
+
+    fn take<const BACK: bool>(&mut self) -> Option<I::Item> {
+        self.peek::<BACK>();
+        if BACK { self.back.take() } else { self.front.take() }
+    }
+}
+
+/// The range among the reads of the transaction, as a whole until the iterator is dropped.
+struct Noted<'a> {
+    reads: &'a Mutex<ReadSet>,
+    keyspace: Arc<KeyspaceInner>,
+    /// Its place among the ranges of the keyspace.
+    place: usize,
+    bounds: Bounds,
+    /// The keys yielded last at both ends.
+    front: Option<Slice>,
+    back: Option<Slice>,
+    /// Whether an end has found nothing more.
+    whole: bool,
+}
+
+impl<'a> TransactionRange<'a> {
+    /// `reads`: where the range is noted, unless the transaction is read-only.
+    pub(super) fn new(
+        stored: Range,
+        own: Option<&'a OwnWrites>,
+        reads: Option<&'a Mutex<ReadSet>>,
+        keyspace: &Arc<KeyspaceInner>,
+        bounds: Bounds,
+    ) -> TransactionRange<'a> {
+        let own = own.map(|writes| Own { writes, entries: Ends::new(writes.range(&bounds)) });
+        let noted = reads.map(|reads| {
+            let mut noting = reads.lock();
+            let ranges = &mut noting.of(keyspace).ranges;
+            ranges.push(bounds.clone());
+            let (place, keyspace) = (ranges.len() - 1, keyspace.clone());
+            drop(noting);
+            Noted { reads, keyspace, place, bounds, front: None, back: None, whole: false }
+        });
+        TransactionRange { stored: Ends::new(stored), own, noted, done: false }
+    }
+
+    fn step<const BACK: bool>(&mut self) -> Option<Result<(Slice, Slice)>> {
+        let TransactionRange { stored, own: Some(own), .. } = self else { return self.stored.take::<BACK>() };
+        loop {
+            let of_stored = match stored.peek::<BACK>() {
+                Some(Ok((key, _))) => Some(key),
+                Some(Err(_)) => return stored.take::<BACK>(),
+                None => None,
+            };
+            let of_own = own.entries.peek::<BACK>().map(|(key, _)| *key);
+            let order = match (of_stored, of_own) {
+                (None, None) => return None,
+                (Some(_), None) => std::cmp::Ordering::Less,
+                (None, Some(_)) => std::cmp::Ordering::Greater,
+                (Some(stored), Some(own)) if BACK => own.cmp(stored),
+                (Some(stored), Some(own)) => stored.cmp(own),
+            };
+            if order.is_le() {
+                let entry = stored.take::<BACK>();
+                if order.is_lt() {
+                    match entry {
+                        Some(Ok((key, _))) if own.writes.deletes(&key) => continue,
+                        entry => return entry,
+                    }
+                }
+            }
+            if let Some((key, Some(value))) = own.entries.take::<BACK>() {
+                return Some(Ok((key.clone(), value.clone())));
+            }
+        }
+    }
+
+    fn advance<const BACK: bool>(&mut self) -> Option<Result<(Slice, Slice)>> {
+        if self.done {
+            return None;
+        }
+        let step = self.step::<BACK>();
+        self.done = !matches!(step, Some(Ok(_)));
+        if let Some(noted) = &mut self.noted {
+            match &step {
+                Some(Ok((key, _))) if BACK => noted.back = Some(key.clone()),
+                Some(Ok((key, _))) => noted.front = Some(key.clone()),
+                Some(Err(_)) | None => noted.whole = true,
+            }
+        }
+        step
+    }
+}
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        if self.whole {
+            return;
+        }
+        let mut reads = self.reads.lock();
+        let ranges = &mut reads.of(&self.keyspace).ranges;
+        // The places of other iterators stay what they are.
+        let from = std::mem::take(&mut self.bounds.from);
+        let nothing = Bounds { from: Vec::new(), to: Some(Vec::new()) };
+        ranges[self.place] =
+            self.front.take().map_or(nothing, |front| Bounds { from, to: Some(successor(&front)) });
+        if let Some(back) = self.back.take() {
+            ranges.push(Bounds { from: back.to_vec(), to: self.bounds.to.take() });
+        }
+    }
+}
+
+impl Iterator for TransactionRange<'_> {
+    type Item = Result<(Slice, Slice)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.advance::<false>()
+    }
+}
+
+impl DoubleEndedIterator for TransactionRange<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.advance::<true>()
+    }
+}
+
+impl std::iter::FusedIterator for TransactionRange<'_> {}

@@ -1,0 +1,315 @@
+//! [`Transaction`]: reads of a snapshot and writes of its own, until it commits.
+
+use super::own_writes::{Own, OwnWrites};
+use super::range::TransactionRange;
+use crate::api::{Database, Keyspace, Snapshot};
+use crate::state::{Batch, KeyspaceInner, ReadSet};
+use crate::sync::Mutex;
+use crate::types::{Bounds, Durability};
+use base::limits::MAX_BATCH_LEN;
+use base::planted::{Bug, planted};
+use base::{Error, ErrorKind, Result, Seq, Slice};
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+/// Bytes of the log for a write, beside key and value.
+const WRITE_OVERHEAD: usize = 32;
+
+/// An optimistic, serializable transaction over any number of keyspaces. [`Database::transaction`] runs one, and again if another commit
+/// interferes; [`Database::begin`] makes one that the caller commits.
+///
+/// All reads show the state at the beginning of the transaction, with its own writes. Nothing waits: there are no locks on keys. The commit is that of
+/// a [`Batch`]: all of the writes take effect or none, also in a crash. It fails with `Conflict` if any key that the transaction has read, or any key in a
+/// range that it has iterated over, was written meanwhile, by another transaction or by any other write. So committed transactions have the effect of
+/// running one after the other, in the order of their commits. Keys that were only written are not compared.
+///
+/// A transaction that is dropped is rolled back, and so is one of a database that closes. It is no handle: it does not keep the database open.
+///
+/// **Cost.** A read costs what it costs in a [`Snapshot`], and some bytes to note its key. The commit looks up in the memtables what was read, mostly in
+/// less than a microsecond a key, and nothing at all if there was no other commit. Ranges cost a walk over what memtables have of them, 30 ns for each
+/// entry; other writers wait for the last part of it, that since a first comparison. Tables are read only if memtables were flushed since the first
+/// read of their keyspace: for the keys that are in newer tables, as their filters say, and for ranges. A transaction may take as long as it likes;
+/// meanwhile compactions keep the versions that it sees, and the memtables of its beginning stay in memory, as for a cursor that is not
+/// moved ([`MemoryStats::pinned`](crate::MemoryStats)).
+///
+/// Source: H. T. Kung and J. T. Robinson, "On Optimistic Methods for Concurrency Control" (1981), serial validation.
+///
+/// ```
+/// use cairn::{Database, ErrorKind, KeyspaceOptions};
+///
+/// # fn main() -> cairn::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = Database::open(dir.path())?;
+/// let accounts = db.keyspace("accounts", KeyspaceOptions::default())?;
+/// accounts.put("alice", "10")?;
+///
+/// let mut tx = db.begin();
+/// let alice = tx.get(&accounts, "alice")?;
+/// tx.put(&accounts, "bob", alice.unwrap())?;
+/// tx.delete(&accounts, "alice")?;
+/// assert_eq!(tx.iter(&accounts).count(), 1);
+/// accounts.put("alice", "20")?;
+/// assert_eq!(tx.commit().unwrap_err().kind(), ErrorKind::Conflict);
+/// assert_eq!(accounts.get("alice")?.unwrap(), "20");
+/// # Ok(())
+/// # }
+/// ```
+pub struct Transaction {
+    snapshot: Snapshot,
+    /// `None` in a read-only transaction.
+    reads: Option<Mutex<ReadSet>>,
+    writes: Vec<(Arc<KeyspaceInner>, OwnWrites)>,
+    /// Bytes of all writes, those that were replaced included.
+    bytes: usize,
+    durability: Durability,
+}
+
+impl Database {
+    /// Begins a transaction, which its caller commits. See [`Database::transaction`] for one that is repeated after conflicts.
+    ///
+    /// Costs what [`Database::snapshot`] costs.
+    pub fn begin(&self) -> Transaction {
+        Transaction::new(self, false)
+    }
+
+    /// Begins a transaction that only reads. It costs what a snapshot costs, notes nothing, and never conflicts: it has the effect of running as a
+    /// whole at its beginning. Its writes are refused with `InvalidArgument`.
+    pub fn begin_read_only(&self) -> Transaction {
+        Transaction::new(self, true)
+    }
+}
+
+impl Transaction {
+    fn new(db: &Database, read_only: bool) -> Transaction {
+        let snapshot = db.snapshot();
+        let reads = (!read_only).then(|| Mutex::new(ReadSet::new(snapshot.seq())));
+        Transaction { snapshot, reads, writes: Vec::new(), bytes: 0, durability: db.options().durability }
+    }
+
+    /// The sequence number of the newest commit that the transaction sees.
+    pub fn seq(&self) -> Seq {
+        self.snapshot.seq()
+    }
+
+    /// Whether nothing was written so far.
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    fn own(&self, keyspace: &Keyspace) -> Option<&OwnWrites> {
+        let own = self.writes.iter().find(|(written, _)| Arc::ptr_eq(written, &keyspace.inner));
+        own.map(|(_, writes)| writes)
+    }
+
+    /// Checks that a keyspace is of this database, and notes that a key was read.
+    fn note_key(&self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+        keyspace.inner.check_of(self.snapshot.0.db.identity)?;
+        if let Some(reads) = &self.reads {
+            reads.lock().of(&keyspace.inner).note_key(key);
+        }
+        Ok(())
+    }
+
+    /// The value of `key`. See [`Keyspace::get`].
+    ///
+    /// # Errors
+    /// As for [`Snapshot::get`].
+    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        let key = key.as_ref();
+        match self.own(keyspace).map_or(Own::None, |own| own.get(key)) {
+            Own::Value(value) => Ok(Some(value)),
+            Own::Deleted => Ok(None),
+            Own::None if planted(Bug::ForgetAbsentReads) => {
+                let found = self.snapshot.get(keyspace, key)?;
+                found.is_some().then(|| self.note_key(keyspace, key)).transpose()?;
+                Ok(found)
+            }
+            Own::None => {
+                self.note_key(keyspace, key)?;
+                self.snapshot.get(keyspace, key)
+            }
+        }
+    }
+
+    /// Whether `key` has a value.
+    ///
+    /// # Errors
+    /// As for [`Snapshot::contains`].
+    pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
+        match self.own(keyspace).map_or(Own::None, |own| own.get(key)) {
+            Own::Value(_) => Ok(true),
+            Own::Deleted => Ok(false),
+            Own::None => {
+                self.note_key(keyspace, key)?;
+                self.snapshot.contains(keyspace, key)
+            }
+        }
+    }
+
+    /// The values of several keys, in their order. See [`Keyspace::multi_get`].
+    ///
+    /// # Errors
+    /// As for [`Snapshot::multi_get`].
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        let mut values = vec![None; keys.len()];
+        let mut left = Vec::new();
+        for (place, key) in keys.iter().map(AsRef::as_ref).enumerate() {
+            match self.own(keyspace).map_or(Own::None, |own| own.get(key)) {
+                Own::Value(value) => values[place] = Some(value),
+                Own::Deleted => {}
+                Own::None => {
+                    self.note_key(keyspace, key)?;
+                    left.push((place, key));
+                }
+            }
+        }
+        let stored: Vec<&[u8]> = left.iter().map(|(_, key)| *key).collect();
+        let found = self.snapshot.multi_get(keyspace, &stored)?;
+        left.into_iter().zip(found).for_each(|((place, _), value)| values[place] = value);
+        Ok(values)
+    }
+
+    /// The entries whose keys lie in `bounds`, in order, from both ends. The transaction depends on the part that is iterated over: see
+    /// [`TransactionRange`].
+    ///
+    /// While the iterator lives, the transaction cannot write: to change what it shows, collect first.
+    pub fn range<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        bounds: impl RangeBounds<K>,
+    ) -> TransactionRange<'_> {
+        self.bounded(keyspace, Bounds::new(&bounds))
+    }
+
+    /// The entries whose keys begin with `prefix`. See [`Transaction::range`].
+    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> TransactionRange<'_> {
+        self.bounded(keyspace, Bounds::prefix(prefix.as_ref()))
+    }
+
+    /// All entries. See [`Transaction::range`].
+    pub fn iter(&self, keyspace: &Keyspace) -> TransactionRange<'_> {
+        self.range::<&[u8]>(keyspace, ..)
+    }
+
+    fn bounded(&self, keyspace: &Keyspace, bounds: Bounds) -> TransactionRange<'_> {
+        let stored = self.snapshot.bounded(keyspace, bounds.clone());
+        // The iterator reports that a keyspace is of another database: its reads must not be taken for those of a keyspace with the same number.
+        let is_own = keyspace.inner.database == self.snapshot.0.db.identity;
+        let reads = self.reads.as_ref().filter(|_| is_own);
+        TransactionRange::new(stored, self.own(keyspace), reads, &keyspace.inner, bounds)
+    }
+
+    /// The writes to a keyspace, to which `bytes` are to be added.
+    fn own_mut(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<&mut OwnWrites> {
+        if self.reads.is_none() {
+            return Err(Error::invalid("the transaction is read-only: it cannot write"));
+        }
+        keyspace.inner.check_of(self.snapshot.0.db.identity)?;
+        keyspace.inner.limits.check(key, value)?;
+        let bytes = self.bytes.saturating_add(key.len() + value.len() + WRITE_OVERHEAD);
+        if bytes > MAX_BATCH_LEN {
+            let message =
+                format!("a transaction may write {MAX_BATCH_LEN} bytes, in all of its calls together");
+            return Err(Error::invalid(message));
+        }
+        self.bytes = bytes;
+        let place = self.writes.iter().position(|(written, _)| Arc::ptr_eq(written, &keyspace.inner));
+        let place = place.unwrap_or_else(|| {
+            self.writes.push((keyspace.inner.clone(), OwnWrites::default()));
+            self.writes.len() - 1
+        });
+        Ok(&mut self.writes[place].1)
+    }
+
+    /// Sets `key` to `value`, when the transaction commits.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a key or value over its limit, more than 1 GiB of writes, a keyspace of another database, and in a read-only
+    /// transaction; `Closed`. The transaction can go on.
+    pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.own_mut(keyspace, key, value)?.write(key, Some(value));
+        Ok(())
+    }
+
+    /// Deletes `key`, when the transaction commits.
+    ///
+    /// # Errors
+    /// As for [`Transaction::put`].
+    pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
+        let key = key.as_ref();
+        self.own_mut(keyspace, key, &[])?.write(key, None);
+        Ok(())
+    }
+
+    /// Deletes all keys in `bounds`, those that the transaction has put included. See [`Keyspace::delete_range`].
+    ///
+    /// # Errors
+    /// As for [`Transaction::put`] and [`Keyspace::delete_range`].
+    pub fn delete_range<K: AsRef<[u8]>>(
+        &mut self,
+        keyspace: &Keyspace,
+        bounds: impl RangeBounds<K>,
+    ) -> Result<()> {
+        match Bounds::of_deleted(&bounds, keyspace.inner.limits)? {
+            None => keyspace.inner.check_order(),
+            Some(bounds) => self.delete_bounds(keyspace, &bounds),
+        }
+    }
+
+    /// Deletes all keys that begin with `prefix`. See [`Transaction::delete_range`].
+    ///
+    /// # Errors
+    /// As for [`Transaction::delete_range`].
+    pub fn delete_prefix(&mut self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Result<()> {
+        let prefix = prefix.as_ref();
+        keyspace.inner.limits.check(prefix, &[])?;
+        self.delete_bounds(keyspace, &Bounds::prefix(prefix))
+    }
+
+    fn delete_bounds(&mut self, keyspace: &Keyspace, bounds: &Bounds) -> Result<()> {
+        keyspace.inner.check_order()?;
+        let to = bounds.to.as_deref().unwrap_or_default();
+        self.own_mut(keyspace, &bounds.from, to)?.delete_range(bounds);
+        Ok(())
+    }
+
+    /// Commits the transaction, with the default durability.
+    ///
+    /// # Errors
+    /// `Conflict` when another commit has changed what was read; otherwise as for [`Database::write`]. After an error nothing was written.
+    pub fn commit(self) -> Result<()> {
+        let durability = self.durability;
+        self.commit_with(durability)
+    }
+
+    /// [`Transaction::commit`] with the given durability.
+    ///
+    /// # Errors
+    /// As for [`Transaction::commit`].
+    pub fn commit_with(self, durability: Durability) -> Result<()> {
+        let Transaction { snapshot, reads, writes, .. } = self;
+        let Some(reads) = reads.filter(|_| !writes.is_empty()) else {
+            return snapshot.0.db.status.check_not_closed();
+        };
+        let mut batch = Batch::default();
+        writes.iter().for_each(|(keyspace, writes)| writes.push_to(keyspace, &mut batch));
+        snapshot.0.db.write_batch(batch, Some(Box::new(reads.into_inner())), durability)
+        // The snapshot is held until here.
+    }
+
+    /// Ends the transaction without writing anything, as dropping it does.
+    pub fn rollback(self) {}
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transaction").field("seq", &self.seq()).field("written", &self.bytes).finish()
+    }
+}
+
+/// The kind of the error of a transaction that may be run again.
+pub(super) fn is_conflict(error: &Error) -> bool {
+    error.kind() == ErrorKind::Conflict
+}
