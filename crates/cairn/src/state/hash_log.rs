@@ -84,6 +84,9 @@ fn segment_of(file: SegmentFile) -> u64 {
     }
 }
 
+/// An opening inserts so many slots at once, or those of one hint file, if that has more: each insertion moves the slots of all leaves.
+const LOADED_AT_ONCE: usize = 4 << 20;
+
 impl HashLog {
     /// That of a new keyspace.
     pub(crate) fn new(keyspace: u64) -> HashLog {
@@ -111,26 +114,34 @@ impl HashLog {
         len_of: &dyn Fn(SegmentFile) -> Result<u64>,
     ) -> Result<HashLog> {
         let loaded = HashLog::new(keyspace);
+        let (mut slots, mut bytes) = (Vec::new(), BTreeMap::new());
         for file in hints.values() {
             let mut positions = BTreeMap::new();
-            let mut bytes = BTreeMap::new();
             for share in &file.shares {
                 let position = loaded.index.add_file(share.file, len_of(share.file)?)?;
                 positions.insert(share.file, position);
-                bytes.insert(position, share.bytes);
+                *bytes.entry(position).or_default() += share.bytes;
             }
-            let mut slots = Vec::new();
             reader.read(file, &mut |hint: Hint<'_>| {
                 let place = Place::new(positions[&hint.file], hint.at)?;
                 slots.push(NewSlot { tag: loaded.index.tag_of(hint.key), place, seq: hint.seq });
                 Ok(())
             })?;
-            loaded.index.load(&mut slots, &bytes);
             loaded.newest.fetch_max(file.max_seq, Ordering::Relaxed);
+            if slots.len() >= LOADED_AT_ONCE {
+                loaded.load_slots(&mut slots, &mut bytes);
+            }
         }
+        loaded.load_slots(&mut slots, &mut bytes);
         loaded.index.end_loading();
         loaded.files.lock().hints.clone_from(hints);
         Ok(loaded)
+    }
+
+    fn load_slots(&self, slots: &mut Vec<NewSlot>, bytes: &mut BTreeMap<u32, u64>) {
+        self.index.load(slots, bytes);
+        slots.clear();
+        bytes.clear();
     }
 
     /// No entry in the index has a larger sequence number.
