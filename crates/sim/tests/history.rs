@@ -36,7 +36,15 @@ fn every_history_has_an_order_that_explains_it() {
     report.expect_clean();
     let [crashes, flushes, compactions] =
         [&tally.crashes, &tally.flushes, &tally.compactions].map(|count| count.load(Ordering::Relaxed));
+    let [transactions, conflicts] =
+        [&tally.transactions, &tally.conflicts].map(|count| count.load(Ordering::Relaxed));
     println!("{crashes} crashes, {flushes} flushes, {compactions} compactions");
+    println!("{transactions} transactions, {conflicts} conflicts");
+    sim::count("serializability: transactions", transactions);
+    assert!(
+        transactions > sim::scaled(10_000, 1_000) && conflicts > sim::scaled(1_000, 100),
+        "{transactions} transactions, {conflicts} conflicts"
+    );
     assert!(report.count > sim::scaled(100_000, 10_000) && crashes == 4 * crashing());
     assert!(
         flushes > sim::scaled(5_000, 500) && compactions > sim::scaled(2_000, 200),

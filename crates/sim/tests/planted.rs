@@ -94,7 +94,14 @@ fn suite(bug: Bug) -> Suite {
         | Bug::EndWithNewestRange => VERSIONS,
         Bug::PublishBeforeInsert => THREADS,
         Bug::ReplayOverHole => HOLE,
-        Bug::FollowersSucceed | Bug::TrustEarlyTime | Bug::LookBeforeWriter => HISTORY,
+        Bug::FollowersSucceed
+        | Bug::TrustEarlyTime
+        | Bug::LookBeforeWriter
+        | Bug::ForgetReadKeys
+        | Bug::AllowPhantoms
+        | Bug::CheckBeforeWriter
+        | Bug::IgnoreGroup
+        | Bug::ForgetAbsentReads => HISTORY,
         Bug::IgnoreTableChecksum
         | Bug::DamageIsATornTail
         | Bug::SwallowReadError

@@ -1,5 +1,7 @@
 //! A thread of a history: writes and reads, and records its operations.
 
+mod transactions;
+
 use super::operation::{ABSENT, Action, DELETED, KeyIndex, Operation, Value};
 use super::world::{
     ALL_COUNT, KEY_COUNT, KEYS, KEYSPACES, TIMED_KEYS, TIMES, World, bytes_of, draw_durability, locate,
@@ -100,7 +102,10 @@ impl<'a> Actor<'a> {
             return self.finish(held);
         }
         let write = !self.refused && self.rng.chance(1, 2);
-        match (write, self.rng.below(22)) {
+        match (write, self.rng.below(30)) {
+            (true, 22..27) => self.transaction(),
+            (true, 27..) => self.update_key(),
+            (false, 22..) => self.get(),
             (true, 0..7) => self.put(),
             (true, 7..10) => self.delete(),
             (true, 10..15) => self.batch(),

@@ -145,6 +145,8 @@ pub struct Next {
     pub operations: u64,
     /// Numbers of flushes and compactions.
     pub jobs: [u64; 2],
+    /// Numbers of transactions that have committed, and of conflicts.
+    pub transactions: [u64; 2],
 }
 
 /// Runs and checks one epoch that starts with the values `start`, then reopens the database and reads its content.
@@ -223,7 +225,14 @@ pub fn run(
     check::check(&epoch, &cut)
         .map_err(|what| Finding::new(what).context(format_args!("ending {ending:?}")))?;
     let operations = epoch.record.len() as u64;
-    Ok((Next { site, state, operations, jobs: [stats.flush.jobs, stats.compaction.jobs] }, disk))
+    let named = |names: &[&str]| {
+        let counted = epoch.record.iter().filter(|o| names.contains(&o.name) && o.returned.is_some());
+        counted.count() as u64
+    };
+    let transactions =
+        [named(&["transaction", "fetch_update", "compare_and_swap", "put_if_absent"]), named(&["conflict"])];
+    let jobs = [stats.flush.jobs, stats.compaction.jobs];
+    Ok((Next { site, state, operations, jobs, transactions }, disk))
 }
 
 /// Runs the threads of an epoch. Returns their results, and the content of a database that was closed and reopened

@@ -13,6 +13,9 @@
 //! A third keyspace has history, and takes writes with one of a few times, in any order: late ones. There the version of a key at a time is what
 //! a key is elsewhere, and every query tells the values of some of them.
 //!
+//! Transactions are operations that see and set keys at one moment, that of their commit: so the order is a serial one of all transactions, and
+//! in it they come in the order of time (strict serializability).
+//!
 //! Each key alone must be linearizable: no read returns a value other than the newest. All keys together must be
 //! linearizable too, with batches, snapshots and iterators as single operations. This covers snapshot isolation,
 //! atomic batches, and views that never go back in time. A crash must leave a state of the same order that includes
@@ -48,6 +51,10 @@ pub struct Tally {
     pub flushes: AtomicU64,
     /// Compactions.
     pub compactions: AtomicU64,
+    /// Transactions that have committed, and single steps that have read and written a key.
+    pub transactions: AtomicU64,
+    /// Transactions that have met a conflict.
+    pub conflicts: AtomicU64,
 }
 
 /// [`run`] as a job, which counts operations.
@@ -89,6 +96,8 @@ pub fn run(seed: u64, crashes: bool, tally: &Tally) -> Outcome<u64> {
         tally.flushes.fetch_add(next.jobs[0], Ordering::Relaxed);
         tally.compactions.fetch_add(next.jobs[1], Ordering::Relaxed);
         tally.crashes.fetch_add(u64::from(crashes), Ordering::Relaxed);
+        tally.transactions.fetch_add(next.transactions[0], Ordering::Relaxed);
+        tally.conflicts.fetch_add(next.transactions[1], Ordering::Relaxed);
     }
     let world = site.open(&clock, &values)?;
     let report = world.db.check(&mut |_| {})?;
