@@ -3,8 +3,8 @@
 
 use cairn::env::{Rng, SimEnv};
 use cairn::{
-    Database, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset, Result, Transaction,
-    TransactionOptions,
+    Database, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset, Result, Time,
+    Transaction, TransactionOptions,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -362,6 +362,59 @@ fn commits_read_no_table_for_keys_that_were_in_memory_or_are_not_in_newer_tables
     let (count, committed) = blocks(&db, || tx.commit());
     committed.unwrap();
     assert_eq!(count, 0);
+}
+
+/// Versions are read from two trees; a late write changes the older ones only, and an eviction changes nothing.
+#[test]
+fn histories_are_read_too() {
+    let db = open(&SimEnv::new(1));
+    let a = db.keyspace("a", KeyspaceOptions::preset(Preset::Mneme).memtable_bytes(16 << 10)).unwrap();
+    let b = db.keyspace("b", small()).unwrap();
+    let at = Time::from_micros;
+    let fill = || {
+        for time in 1..=5 {
+            for key in ["x", "y"] {
+                a.put_at(key, format!("{time}"), at(time * 1_000)).unwrap();
+            }
+        }
+    };
+    fill();
+    let history = |tx: &Transaction| assert!(tx.history(&a, "x", ..).unwrap().count() >= 5);
+    let get_at = |tx: &Transaction| assert!(tx.get_at(&a, "x", at(3_500)).unwrap().is_some());
+    let range_at = |tx: &Transaction| assert_eq!(tx.range_at(&a, at(5_000), "x".."y").unwrap().count(), 1);
+    let changes = |tx: &Transaction| assert!(tx.changes(&a, ..="x", ..).unwrap().count() >= 5);
+    let get = |tx: &Transaction| assert!(tx.get(&a, "x").unwrap().is_some());
+    type Steps<'a> = &'a dyn Fn();
+    let (flush, compact): (Steps<'_>, Steps<'_>) = (&|| a.flush().unwrap(), &|| a.compact().unwrap());
+    let mut time = 10_000;
+    for after in [flush, compact] {
+        for read in [&history as &dyn Fn(&Transaction), &get_at, &range_at, &changes, &get] {
+            let is_get = std::ptr::addr_eq(read, &get);
+            time += 10;
+            let write = |key: &'static str, time: u64| {
+                let (a, after) = (&a, after);
+                move || {
+                    a.put_at(key, "new", at(time)).unwrap();
+                    after();
+                }
+            };
+            assert!(interferes(&b, &db, read, write("x", time)));
+            assert!(!interferes(&b, &db, read, write("y", time)));
+            // A late one.
+            assert_eq!(interferes(&b, &db, read, write("x", time - 9_000)), !is_get);
+            // Older versions move to the other tree.
+            fill();
+            assert!(!interferes(&b, &db, read, after));
+            assert!(!interferes(&b, &db, read, || a.compact().unwrap()));
+        }
+    }
+    let mut tx = db.begin();
+    tx.put(&a, "x", "own").unwrap();
+    assert!(tx.history(&a, "x", ..).unwrap().all(|version| version.unwrap().value.unwrap() != "own"));
+    assert_eq!(tx.get(&a, "x").unwrap().unwrap(), "own");
+    assert_eq!(tx.history(&b, "x", ..).err().unwrap().kind(), ErrorKind::InvalidArgument);
+    tx.commit().unwrap();
+    assert_eq!(a.get("x").unwrap().unwrap(), "own");
 }
 
 #[test]

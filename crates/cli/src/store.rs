@@ -2,7 +2,10 @@
 
 use crate::args::{Bounds, CreateArgs, DEFAULT_KEYSPACE, DbArgs, KeyspaceArgs};
 use crate::failure::{Failure, Result};
-use cairn::{Database, ErrorKind, Keyspace, KeyspaceOptions, Options, Slice, Snapshot, Time, Versions};
+use cairn::{
+    Database, ErrorKind, Keyspace, KeyspaceOptions, Options, Slice, Snapshot, Time, Transaction,
+    TransactionRange, Versions,
+};
 use std::ops::Bound;
 use std::path::Path;
 
@@ -260,6 +263,15 @@ pub fn entries_of_snapshot(snapshot: &Snapshot, keyspace: &Keyspace, bounds: &Bo
         true => Entries::new(bounds, |_| Box::new(Unordered(snapshot.entries(keyspace)))),
         false => Entries::new(bounds, |ends| Box::new(snapshot.range::<Vec<u8>>(keyspace, ends))),
     }
+}
+
+/// The records of a keyspace as a transaction sees them.
+pub fn entries_in<'a>(
+    transaction: &'a Transaction,
+    keyspace: &Keyspace,
+    bounds: &Bounds,
+) -> Directed<TransactionRange<'a>> {
+    Directed::new(bounds, |ends| transaction.range::<Vec<u8>>(keyspace, ends))
 }
 
 /// The records of a keyspace with history as of a time.

@@ -5,7 +5,6 @@ use super::read_view::{HeldSeq, Source, current_read_state, sources_in};
 use crate::state::{KeyspaceInner, ReadState, Reader};
 use crate::types::{Bounds, successor};
 use base::{Error, Result, Seq, Slice, Time, hash};
-use history::version_key::prefix_of;
 use history::{PRIMARY_SUFFIX, Shown, VersionWalk, split_primary};
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -152,7 +151,7 @@ fn sources_of(
     seq: Seq,
 ) -> (MergeCursor<Source>, MergeCursor<Source>) {
     let VersionQuery { shown, bounds, ends } = query;
-    let (only_key, from) = (bounds.only_key(), prefix_of(&bounds.from));
+    let (only_key, older) = (bounds.only_key(), bounds.of_versions());
     let (since, until) = match *shown {
         Shown::Window(from, to) => (from, to),
         Shown::AsOf(time) => (time, time),
@@ -160,8 +159,8 @@ fn sources_of(
     let until = (!ends).then_some(until);
     let newest = KeyRange::new(&bounds.from, bounds.to.as_deref()).with_hash(only_key.map(hash)).until(until);
     // The filters of the other tree have keys without times.
-    let of_versions = KeyRange::new(&from, bounds.to.as_deref().map(prefix_of).as_deref())
-        .with_hash(only_key.map(|_| hash(&from)))
+    let of_versions = KeyRange::new(&older.from, older.to.as_deref())
+        .with_hash(only_key.map(|_| hash(&older.from)))
         .since(since)
         .until(until);
     let (primary, _) = sources_in(&view.primary, keyspace, &newest, seq);

@@ -43,6 +43,10 @@ impl OwnWrites {
         self.deleted = self.deleted.with(tombstone);
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.entries.len() + self.deleted.len()
+    }
+
     pub(super) fn get(&self, key: &[u8]) -> Own {
         match self.entries.get(key) {
             Some(Some(value)) => Own::Value(value.clone()),

@@ -3,12 +3,13 @@
 use super::own_writes::{Own, OwnWrites};
 use super::range::TransactionRange;
 use crate::api::{Database, Keyspace, Snapshot};
+use crate::read::{RangeAt, Version, Versions};
 use crate::state::{Batch, KeyspaceInner, ReadSet};
 use crate::sync::Mutex;
 use crate::types::{Bounds, Durability};
 use base::limits::MAX_BATCH_LEN;
 use base::planted::{Bug, planted};
-use base::{Error, ErrorKind, Result, Seq, Slice};
+use base::{Error, ErrorKind, Result, Seq, Slice, Time};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -89,6 +90,11 @@ impl Transaction {
     /// The sequence number of the newest commit that the transaction sees.
     pub fn seq(&self) -> Seq {
         self.snapshot.seq()
+    }
+
+    /// The number of writes so far, without those that later ones have replaced.
+    pub fn len(&self) -> usize {
+        self.writes.iter().map(|(_, writes)| writes.len()).sum()
     }
 
     /// Whether nothing was written so far.
@@ -198,6 +204,74 @@ impl Transaction {
         let is_own = keyspace.inner.database == self.snapshot.0.db.identity;
         let reads = self.reads.as_ref().filter(|_| is_own);
         TransactionRange::new(stored, self.own(keyspace), reads, &keyspace.inner, bounds)
+    }
+
+    /// Notes that versions of the keys in `bounds` are read: the newest ones, and the older ones, which are in another tree.
+    fn note_versions(&self, keyspace: &Keyspace, bounds: &Bounds) -> Result<()> {
+        keyspace.inner.check_of(self.snapshot.0.db.identity)?;
+        let historical = keyspace.inner.check_history()?;
+        if let Some(reads) = &self.reads {
+            let mut reads = reads.lock();
+            reads.of(&keyspace.inner).ranges.push(bounds.clone());
+            reads.of(historical).ranges.push(bounds.of_versions());
+        }
+        Ok(())
+    }
+
+    /// The committed versions of `key` with times in `times`. See [`Keyspace::history`]. The transaction depends on all versions of the key.
+    ///
+    /// The writes of the transaction have no times before it commits: histories and reads as of a time do not show them.
+    ///
+    /// # Errors
+    /// As for [`Snapshot::history`].
+    pub fn history(
+        &self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        times: impl RangeBounds<Time>,
+    ) -> Result<Versions> {
+        self.note_versions(keyspace, &Bounds::of_key(key.as_ref()))?;
+        self.snapshot.history(keyspace, key, times)
+    }
+
+    /// The committed versions of the keys in `keys` with times in `times`. See [`Keyspace::changes`]. The transaction depends on all versions of
+    /// all these keys. See also [`Transaction::history`].
+    ///
+    /// # Errors
+    /// As for [`Snapshot::history`].
+    pub fn changes<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: impl RangeBounds<K>,
+        times: impl RangeBounds<Time>,
+    ) -> Result<Versions> {
+        self.note_versions(keyspace, &Bounds::new(&keys))?;
+        self.snapshot.changes(keyspace, keys, times)
+    }
+
+    /// The entries in `keys` as they were at `time`. See [`Keyspace::range_at`], and [`Transaction::changes`] for what the transaction depends
+    /// on.
+    ///
+    /// # Errors
+    /// As for [`Snapshot::history`].
+    pub fn range_at<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        time: Time,
+        keys: impl RangeBounds<K>,
+    ) -> Result<RangeAt> {
+        self.note_versions(keyspace, &Bounds::new(&keys))?;
+        self.snapshot.range_at(keyspace, time, keys)
+    }
+
+    /// The version of `key` that was the newest at `time`. See [`Keyspace::get_at`], and [`Transaction::history`] for what the transaction depends
+    /// on.
+    ///
+    /// # Errors
+    /// As for [`Snapshot::get_at`].
+    pub fn get_at(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>, time: Time) -> Result<Option<Version>> {
+        self.note_versions(keyspace, &Bounds::of_key(key.as_ref()))?;
+        self.snapshot.get_at(keyspace, key, time)
     }
 
     /// The writes to a keyspace, to which `bytes` are to be added.

@@ -64,7 +64,9 @@ pub use keys::{EncodeKey, Key};
 pub use values::Serde;
 pub use values::{AnyValue, EncodeValue, Value};
 
-use crate::{Batch, Durability, Entries, Error, ErrorKind, Keyspace, Range, Result, Slice, Snapshot};
+use crate::{
+    Batch, Durability, Entries, Error, ErrorKind, Keyspace, Range, Result, Slice, Snapshot, Transaction,
+};
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
@@ -87,6 +89,12 @@ pub struct TypedRange<K, V> {
 pub struct TypedEntries<K, V> {
     entries: Entries,
     of: TypedKeyspace<K, V>,
+}
+
+/// A typed keyspace in a transaction.
+pub struct TypedTransaction<'a, K, V> {
+    of: &'a TypedKeyspace<K, V>,
+    transaction: &'a mut Transaction,
 }
 
 /// A typed keyspace as of a snapshot.
@@ -238,6 +246,28 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
         TypedView { of: self, snapshot }
     }
 
+    /// The keyspace in a transaction: reads with its own writes, and writes.
+    ///
+    /// ```
+    /// use cairn::typed::TypedKeyspace;
+    ///
+    /// # fn main() -> cairn::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = cairn::Database::open(dir.path())?;
+    /// let counts = TypedKeyspace::<String, i64>::new(db.keyspace("counts", Default::default())?);
+    /// db.transaction(|tx| {
+    ///     let mut counts = counts.within(tx);
+    ///     let visits = counts.get("visits")?.unwrap_or(0);
+    ///     counts.put("visits", &(visits + 1))
+    /// })?;
+    /// assert_eq!(counts.get("visits")?, Some(1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn within<'a>(&'a self, transaction: &'a mut Transaction) -> TypedTransaction<'a, K, V> {
+        TypedTransaction { of: self, transaction }
+    }
+
     fn typed(&self, range: Range) -> TypedRange<K, V> {
         TypedRange { range, of: self.clone() }
     }
@@ -264,6 +294,57 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
             ErrorKind::WrongType,
             format!("keyspace {keyspace:?}, key {key}: {what} is not of type {name}"),
         )
+    }
+}
+
+impl<K: Key, V: Value> TypedTransaction<'_, K, V> {
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// As for [`Transaction::get`]; `WrongType` if the value is of another type.
+    pub fn get(&self, key: &K::Borrowed) -> Result<Option<V>> {
+        let key = encoded(key);
+        let found = self.transaction.get(&self.of.keyspace, &key)?;
+        found.map(|value| self.of.value(&key, &value)).transpose()
+    }
+
+    /// Whether the key has a value, of any type.
+    ///
+    /// # Errors
+    /// As for [`Transaction::contains`].
+    pub fn contains(&self, key: &K::Borrowed) -> Result<bool> {
+        self.transaction.contains(&self.of.keyspace, encoded(key))
+    }
+
+    /// The entries between two keys, in the order of keys: see [`Transaction::range`].
+    pub fn range(&self, bounds: impl RangeBounds<K>) -> impl DoubleEndedIterator<Item = Result<(K, V)>> {
+        let range = self.transaction.range(&self.of.keyspace, encoded_bounds(&bounds));
+        range.map(|entry| self.of.entry(entry?))
+    }
+
+    /// The entries whose keys begin with some elements: see [`TypedKeyspace::prefix`] and [`Transaction::range`].
+    pub fn prefix<P: EncodeKey + ?Sized>(
+        &self,
+        prefix: &P,
+    ) -> impl DoubleEndedIterator<Item = Result<(K, V)>> {
+        let range = self.transaction.prefix(&self.of.keyspace, encoded(prefix));
+        range.map(|entry| self.of.entry(entry?))
+    }
+
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// As for [`Transaction::put`]; those of encoding the value.
+    pub fn put(&mut self, key: &K::Borrowed, value: &V::Borrowed) -> Result<()> {
+        self.transaction.put(&self.of.keyspace, encoded(key), encoded_value(value)?)
+    }
+
+    /// Deletes a key.
+    ///
+    /// # Errors
+    /// As for [`Transaction::delete`].
+    pub fn delete(&mut self, key: &K::Borrowed) -> Result<()> {
+        self.transaction.delete(&self.of.keyspace, encoded(key))
     }
 }
 

@@ -78,6 +78,12 @@ impl Bounds {
         (end == (&0, &self.from[..])).then_some(&self.from[..])
     }
 
+    /// The range in which the tree of the older versions has those of these keys.
+    pub(crate) fn of_versions(&self) -> Bounds {
+        let prefix = history::version_key::prefix_of;
+        Bounds { from: prefix(&self.from), to: self.to.as_deref().map(prefix) }
+    }
+
     pub(crate) fn prefix(prefix: &[u8]) -> Bounds {
         // The end is the prefix with its last byte that can be counted up counted up, and nothing behind it.
         let to = prefix.iter().rposition(|&byte| byte < 0xff).map(|last| {

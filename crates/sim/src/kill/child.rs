@@ -1,5 +1,6 @@
 //! The child of the kill test: writes until it is killed, and reports completed writes on standard output.
 
+use super::bank::{Bank, TELLERS};
 use super::kill_point::{KillPoint, KillPointEnv};
 use super::record::{OPENING, READY, Record};
 use super::script::{CATALOG, NAMES, WRITERS, change_catalog, durability, number_of, options, write};
@@ -42,12 +43,17 @@ pub fn child(args: ChildArgs) -> Outcome {
         spaces.push(db.keyspace(name, keyspace_options.clone())?);
     }
     let spaces: [Keyspace; 3] = spaces.try_into().map_err(|_| Finding::new("there are three names"))?;
+    let bank = Bank::open(&db, &keyspace_options)?;
     report(Record { thread: READY, promised: false, number: 0 })?;
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for thread in 0..WRITERS {
             let (db, spaces) = (&db, &spaces);
             threads.push(scope.spawn(move || writer(db, spaces, thread)));
+        }
+        for teller in TELLERS {
+            let (db, bank) = (&db, &bank);
+            threads.push(scope.spawn(move || exit_on_finding(teller, bank.transfer(db, teller))));
         }
         let mut number = args.catalog_steps;
         let catalog: Outcome = loop {
@@ -70,7 +76,11 @@ pub fn child(args: ChildArgs) -> Outcome {
 
 /// Continues the writes of one thread after the last one in the database.
 fn writer(db: &Database, spaces: &[Keyspace; 3], thread: u32) {
-    if let Err(finding) = write_on(db, spaces, thread) {
+    exit_on_finding(thread, write_on(db, spaces, thread));
+}
+
+fn exit_on_finding(thread: u32, outcome: Outcome) {
+    if let Err(finding) = outcome {
         eprintln!("thread {thread}: {finding}");
         std::process::exit(1);
     }

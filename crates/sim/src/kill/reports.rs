@@ -24,6 +24,8 @@ pub struct KillCounts {
     pub tables: AtomicU64,
     /// Creating a manifest: it has a temporary name, or the old one still exists.
     pub manifests: AtomicU64,
+    /// Tellers whose transfers by transactions were found, and the sum of the bank unchanged.
+    pub banks: AtomicU64,
     /// A chosen operation.
     pub kill_points: AtomicU64,
 }

@@ -1,5 +1,6 @@
 //! Verifies a database after its process was killed.
 
+use super::bank::{BANK, Bank};
 use super::reports::{KillCounts, Progress, Reports};
 use super::script::{CATALOG, NAMES, WRITERS, contents, number_of, options, temporary};
 use crate::finding::{Finding, Outcome, ensure, first_difference, show};
@@ -37,7 +38,10 @@ pub(super) fn verify(
     }
     let names: BTreeSet<String> = db.keyspaces().into_iter().collect();
     let fixed: BTreeSet<String> = NAMES.iter().map(|n| (*n).to_owned()).collect();
-    verify_catalog(&db, names.difference(&fixed).cloned().collect(), known)?;
+    let mut temporary: BTreeSet<String> = names.difference(&fixed).cloned().collect();
+    temporary.retain(|name| !BANK.contains(&name.as_str()));
+    verify_catalog(&db, temporary, known)?;
+    verify_bank(&db, known, counts)?;
     if names.is_superset(&fixed) {
         for thread in 0..WRITERS {
             verify_thread(&db, thread, known).map_err(|f| f.context(format_args!("thread {thread}")))?;
@@ -95,6 +99,20 @@ fn verify_catalog(db: &Database, names: BTreeSet<String>, known: &mut Reports) -
         }
     }
     *progress = Progress { promised: steps, reported: steps };
+    Ok(())
+}
+
+fn verify_bank(db: &Database, known: &mut Reports, counts: &KillCounts) -> Outcome {
+    for (teller, last) in Bank::verify(db)?.unwrap_or_default() {
+        let progress = known.entry(teller).or_default();
+        let Progress { promised, reported } = *progress;
+        ensure!(
+            (promised..=reported + 1).contains(&last),
+            "P1: teller {teller} has made {last} transfers; {promised} were acknowledged, {reported} had returned"
+        );
+        counts.banks.fetch_add(u64::from(last > 0), Ordering::Relaxed);
+        *progress = Progress { promised: last, reported: last };
+    }
     Ok(())
 }
 

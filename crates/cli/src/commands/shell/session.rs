@@ -8,12 +8,11 @@ use crate::commands::stats;
 use crate::draw;
 use crate::failure::{Failure, Result};
 use crate::output::{Form, Parts, Printer, json_field};
-use crate::store::{Store, entries, entries_at, entries_of_snapshot, open_keyspace};
+use crate::store::{Store, entries, entries_at, entries_in, entries_of_snapshot, open_keyspace};
 use crate::text::{escape_short, human_bytes};
-use cairn::{Database, Keyspace, KeyspaceOptions, Slice, Snapshot, Time, Version};
+use cairn::{Database, Keyspace, KeyspaceOptions, Slice, Snapshot, Time, Transaction, Version};
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::iter::Peekable;
 use std::time::Instant;
 
 const HELP: &str = "\
@@ -23,7 +22,7 @@ const HELP: &str = "\
   delrange [FROM [TO]] [prefix P] delete all keys in a range, as one write
   scan [FROM [TO]] [prefix P] [limit N] [reverse] [keys|values]
   count [FROM [TO]] [prefix P]
-  begin, commit, rollback         collect writes, then write all or none; reads in between see them
+  begin, commit, rollback         a transaction: reads see one state and its own writes; then it writes all or none
   snapshot NAME, release NAME     keep the present state under a name, release it
   at NAME get|scan|count|history ...      read at a snapshot
   history KEY [from TIME] [to TIME] [limit N] [reverse]    the versions of a key, in a keyspace with history
@@ -51,15 +50,12 @@ pub const DOTS: [&str; 14] = [
     ".exit",
 ];
 
-/// Writes collected for `commit`: by keyspace and key, a value or a deletion.
-type PendingWrites = BTreeMap<(String, Vec<u8>), Option<Vec<u8>>>;
-
-/// Collected writes of one keyspace, in the order of a scan.
-type Overlay = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+/// Puts, and deletes, which have no value.
+type Writes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 /// What a statement reads.
 enum When {
-    /// The present state, with the collected writes.
+    /// The present state, or that which the open transaction sees.
     Now,
     /// A snapshot.
     Snapshot(Snapshot),
@@ -83,14 +79,14 @@ pub struct Session {
     store: Store,
     form: Form,
     timer: bool,
-    pending: Option<PendingWrites>,
+    transaction: Option<Transaction>,
     snapshots: BTreeMap<String, Snapshot>,
 }
 
 impl Session {
     /// A session on an open keyspace.
     pub fn new(store: Store, form: Form) -> Session {
-        Session { store, form, timer: false, pending: None, snapshots: BTreeMap::new() }
+        Session { store, form, timer: false, transaction: None, snapshots: BTreeMap::new() }
     }
 
     /// The database.
@@ -103,16 +99,17 @@ impl Session {
         &self.store.keyspace
     }
 
-    /// Whether writes are being collected for `commit`.
+    /// Whether a transaction is open.
     pub fn in_transaction(&self) -> bool {
-        self.pending.is_some()
+        self.transaction.is_some()
     }
 
     /// Closes the database. Drops uncommitted writes and returns their number.
     pub fn close(self) -> Result<usize> {
+        let forgotten = self.transaction.map_or(0, |transaction| transaction.len());
         drop(self.snapshots);
         self.store.close()?;
-        Ok(self.pending.map_or(0, |g| g.len()))
+        Ok(forgotten)
     }
 
     /// Runs a statement.
@@ -130,16 +127,20 @@ impl Session {
         match statement {
             Statement::Put(pairs) => self.write(pairs.into_iter().map(|(k, v)| (k, Some(v))).collect())?,
             Statement::Delete(keys) => self.write(keys.into_iter().map(|k| (k, None)).collect())?,
-            Statement::DeleteRange(_) if self.in_transaction() => {
-                return Err(Failure::bad_input("delrange: not allowed between begin and commit"));
-            }
             Statement::DeleteRange(bounds) => {
-                self.keyspace().delete_range::<Vec<u8>>((bounds.lower, bounds.upper))?;
+                let (keyspace, range) = (&self.store.keyspace, (bounds.lower, bounds.upper));
+                match &mut self.transaction {
+                    Some(transaction) => transaction.delete_range::<Vec<u8>>(keyspace, range)?,
+                    None => keyspace.delete_range::<Vec<u8>>(range)?,
+                }
             }
             Statement::Get(keys) => return self.get(out, &keys, &When::Now),
             Statement::Scan(bounds, show) => self.scan(out, &bounds, show, &When::Now)?,
             Statement::History(key, window) => {
-                let versions = self.keyspace().history(key, window.times())?;
+                let versions = match &self.transaction {
+                    Some(transaction) => transaction.history(self.keyspace(), key, window.times())?,
+                    None => self.keyspace().history(key, window.times())?,
+                };
                 self.history(out, window.of(versions))?;
             }
             Statement::AtTime(time, of) => match *of {
@@ -176,10 +177,14 @@ impl Session {
             Statement::Begin if self.in_transaction() => {
                 return Err(Failure::bad_input("begin: a transaction is open; commit or rollback first"));
             }
-            Statement::Begin => self.pending = Some(PendingWrites::new()),
-            Statement::Commit => self.commit()?,
+            Statement::Begin => self.transaction = Some(self.store.db.begin()),
+            Statement::Commit => {
+                let open = self.transaction.take();
+                open.ok_or_else(|| Failure::bad_input("commit: no transaction is open"))?.commit()?;
+            }
             Statement::Rollback => {
-                self.pending.take().ok_or_else(|| Failure::bad_input("rollback: no transaction is open"))?;
+                let open = self.transaction.take();
+                open.ok_or_else(|| Failure::bad_input("rollback: no transaction is open"))?.rollback();
             }
             Statement::Snapshot(name) => {
                 self.snapshots.insert(name, self.store.db.snapshot());
@@ -193,11 +198,15 @@ impl Session {
         Ok(Then::GoOn)
     }
 
-    fn write(&mut self, writes: Overlay) -> Result<()> {
+    fn write(&mut self, writes: Writes) -> Result<()> {
         let keyspace = &self.store.keyspace;
-        if let Some(pending) = &mut self.pending {
-            let name = keyspace.name();
-            pending.extend(writes.into_iter().map(|(key, value)| ((name.to_string(), key), value)));
+        if let Some(transaction) = &mut self.transaction {
+            for (key, value) in &writes {
+                match value {
+                    Some(value) => transaction.put(keyspace, key, value)?,
+                    None => transaction.delete(keyspace, key)?,
+                }
+            }
             return Ok(());
         }
         let mut batch = self.store.db.batch();
@@ -210,7 +219,7 @@ impl Session {
         Ok(self.store.db.write(batch, self.store.db.options().durability)?)
     }
 
-    fn write_at(&self, time: Time, writes: Overlay) -> Result<()> {
+    fn write_at(&self, time: Time, writes: Writes) -> Result<()> {
         let (keyspace, mut batch) = (&self.store.keyspace, self.store.db.batch());
         for (key, value) in &writes {
             match value {
@@ -233,33 +242,14 @@ impl Session {
         Ok(())
     }
 
-    fn commit(&mut self) -> Result<()> {
-        let pending =
-            self.pending.take().ok_or_else(|| Failure::bad_input("commit: no transaction is open"))?;
-        let mut batch = self.store.db.batch();
-        for ((name, key), value) in &pending {
-            let keyspace = self.store.db.open_keyspace(name)?;
-            match value {
-                Some(value) => batch.put(&keyspace, key, value),
-                None => batch.delete(&keyspace, key),
-            }
-        }
-        Ok(self.store.db.write(batch, self.store.db.options().durability)?)
-    }
-
     fn value(&self, key: &[u8], when: &When) -> Result<Option<Slice>> {
-        match when {
-            When::Now => {}
-            When::Snapshot(snapshot) => return Ok(snapshot.get(self.keyspace(), key)?),
-            When::At(time) => {
-                return Ok(self.keyspace().get_at(key, *time)?.and_then(|version| version.value));
-            }
-        }
-        let name = self.keyspace().name().to_string();
-        match self.pending.as_ref().and_then(|g| g.get(&(name, key.to_vec()))) {
-            Some(value) => Ok(value.as_deref().map(Slice::from)),
-            None => Ok(self.keyspace().get(key)?),
-        }
+        let keyspace = self.keyspace();
+        Ok(match (when, &self.transaction) {
+            (When::Snapshot(snapshot), _) => snapshot.get(keyspace, key)?,
+            (When::At(time), _) => keyspace.get_at(key, *time)?.and_then(|version| version.value),
+            (When::Now, Some(transaction)) => transaction.get(keyspace, key)?,
+            (When::Now, None) => keyspace.get(key)?,
+        })
     }
 
     fn get(&self, out: &mut impl Write, keys: &[Vec<u8>], when: &When) -> Result<Then> {
@@ -287,12 +277,14 @@ impl Session {
     }
 
     fn scan(&self, out: &mut impl Write, bounds: &Bounds, show: Show, when: &When) -> Result<()> {
-        let all = Bounds { limit: u64::MAX, ..bounds.clone() };
-        let (entries, overlay) = match when {
-            When::Now => (entries(self.keyspace(), &all), self.overlay(bounds)),
-            When::Snapshot(snapshot) => (entries_of_snapshot(snapshot, self.keyspace(), &all), Vec::new()),
-            When::At(time) => (entries_at(self.keyspace(), *time, &all)?, Vec::new()),
-        };
+        let keyspace = self.keyspace();
+        let found: Box<dyn Iterator<Item = cairn::Result<(Slice, Slice)>> + '_> =
+            match (when, &self.transaction) {
+                (When::Snapshot(snapshot), _) => Box::new(entries_of_snapshot(snapshot, keyspace, bounds)),
+                (When::At(time), _) => Box::new(entries_at(keyspace, *time, bounds)?),
+                (When::Now, Some(transaction)) => Box::new(entries_in(transaction, keyspace, bounds)),
+                (When::Now, None) => Box::new(entries(keyspace, bounds)),
+            };
         let parts = match show {
             Show::Keys => Parts::Key,
             Show::Values => Parts::Value,
@@ -300,8 +292,7 @@ impl Session {
         };
         let mut printer = Printer::new(self.form, parts);
         let mut count = 0u64;
-        let limit = usize::try_from(bounds.limit).unwrap_or(usize::MAX);
-        for entry in merged(entries, overlay, bounds.reverse).take(limit) {
+        for entry in found {
             interrupt::check()?;
             let (key, value) = entry?;
             count += 1;
@@ -315,23 +306,6 @@ impl Session {
             _ => {}
         }
         Ok(())
-    }
-
-    /// The collected writes to this keyspace inside the bounds, in the order of the scan.
-    fn overlay(&self, bounds: &Bounds) -> Overlay {
-        use std::ops::RangeBounds;
-        let inside = (bounds.lower.clone(), bounds.upper.clone());
-        let mut overlay: Overlay = self
-            .pending
-            .iter()
-            .flatten()
-            .filter(|((name, key), _)| name == self.keyspace().name() && inside.contains(key))
-            .map(|((_, key), value)| (key.clone(), value.clone()))
-            .collect();
-        if bounds.reverse {
-            overlay.reverse();
-        }
-        overlay
     }
 
     fn dot(&mut self, out: &mut impl Write, name: &str, arguments: &[String]) -> Result<Then> {
@@ -393,43 +367,6 @@ impl Session {
     }
 }
 
-/// The stored entries, overlaid with the collected writes.
-fn merged(
-    stored: impl Iterator<Item = cairn::Result<(Slice, Slice)>>,
-    overlay: Overlay,
-    reverse: bool,
-) -> impl Iterator<Item = cairn::Result<(Slice, Slice)>> {
-    let mut stored = stored.peekable();
-    let mut overlay = overlay.into_iter().peekable();
-    std::iter::from_fn(move || {
-        loop {
-            if !overlay_comes_first(&mut stored, &mut overlay, reverse) {
-                return stored.next();
-            }
-            let (key, value) = overlay.next()?;
-            if matches!(stored.peek(), Some(Ok((stored_key, _))) if stored_key[..] == key[..]) {
-                stored.next();
-            }
-            if let Some(value) = value {
-                return Some(Ok((Slice::from(key), Slice::from(value))));
-            }
-        }
-    })
-}
-
-fn overlay_comes_first(
-    stored: &mut Peekable<impl Iterator<Item = cairn::Result<(Slice, Slice)>>>,
-    overlay: &mut Peekable<<Overlay as IntoIterator>::IntoIter>,
-    reverse: bool,
-) -> bool {
-    match (stored.peek(), overlay.peek()) {
-        (_, None) | (Some(Err(_)), _) => false,
-        (None, Some(_)) => true,
-        (Some(Ok((stored, _))), Some((overlay, _))) if reverse => overlay[..] >= stored[..],
-        (Some(Ok((stored, _))), Some((overlay, _))) => overlay[..] <= stored[..],
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -472,29 +409,5 @@ mod tests {
         let mut all = Interrupted(usize::MAX);
         assert_eq!(run(&mut all, "scan").unwrap(), Then::GoOn);
         assert_eq!(usize::MAX - all.0, 7000, "the next statement runs to its end");
-    }
-
-    #[test]
-    fn pending_writes_hide_stored_entries() {
-        let stored = ["b", "d", "f"];
-        let overlay = [("a", Some("1")), ("d", None), ("f", Some("2")), ("g", None), ("h", Some("3"))];
-        for reverse in [false, true] {
-            let mut base: Vec<_> =
-                stored.iter().map(|k| Ok((Slice::from(k.as_bytes()), Slice::from(&b"0"[..])))).collect();
-            let mut over: Vec<_> = overlay
-                .iter()
-                .map(|(k, v)| (k.as_bytes().to_vec(), v.map(|v| v.as_bytes().to_vec())))
-                .collect();
-            let mut expect = vec!["a1", "b0", "f2", "h3"];
-            if reverse {
-                base.reverse();
-                over.reverse();
-                expect.reverse();
-            }
-            let got: Vec<String> = merged(base.into_iter(), over, reverse)
-                .map(|r| r.map(|(k, v)| crate::text::escape(&k) + &crate::text::escape(&v)).unwrap())
-                .collect();
-            assert_eq!(got, expect);
-        }
     }
 }
