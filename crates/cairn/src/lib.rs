@@ -104,3 +104,8 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/history.md")]
 struct HistoryPage;
+
+/// And that of the page on transactions.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/transactions.md")]
+struct TransactionsPage;

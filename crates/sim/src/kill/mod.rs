@@ -12,7 +12,7 @@
 //! at a chosen operation on a chosen kind of file (see [`kill_point`]): during a flush, a compaction, a switch of the
 //! manifest, a recovery.
 //!
-//! Beside these threads, others move money between the accounts of a [`bank`] by transactions.
+//! Beside these threads, others move money between the accounts of a bank by transactions.
 //!
 //! A kill does not affect the page cache, so the file system does not matter. Most directories are in memory
 //! (`/dev/shm`), where a child does many times as much work before it dies; one in eight is on the disk.
