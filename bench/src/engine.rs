@@ -115,6 +115,12 @@ pub trait Engine: Send + Sync {
     /// order until `visit` returns false or the beginning is reached.
     fn scan_back(&self, from: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<()>;
 
+    /// Reads two keys and stores a value under both, in one serializable transaction, which is repeated until it meets no conflict. Returns how
+    /// often it has met one.
+    fn update_both(&self, _keys: [&[u8]; 2], _values: [&[u8]; 2], _sync: bool) -> Result<u64> {
+        Err(Error::new("the engine has no transactions"))
+    }
+
     /// Stores a version of a key. An engine without history stores it under [`version_key`].
     fn put_version(&self, key: &[u8], time: u64, value: &[u8], sync: bool) -> Result<()> {
         self.put(&version_key(key, time), value, sync)

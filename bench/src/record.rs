@@ -93,6 +93,9 @@ pub struct Record {
     pub busy_others: Option<f64>,
     /// Reads and seeks that found their key; cursor steps that found an entry.
     pub found: u64,
+    /// Conflicts that transactions have met, each of which repeated one.
+    #[serde(default)]
+    pub conflicts: u64,
     /// Values compared with the written ones. A difference ends the run with an error.
     pub verified: u64,
     /// The threads that write beside the readers.

@@ -275,6 +275,7 @@ impl<'a> Session<'a> {
             rss_peak_bytes: process::peak_memory(),
             busy_others,
             found: tally.found,
+            conflicts: tally.conflicts,
             verified: tally.verified,
             writer: outcome.writer.as_ref().map(|(tally, latency, time)| Writer {
                 ops: tally.ops,

@@ -175,6 +175,9 @@ pub struct Adjust {
     pub factor: Option<f64>,
 }
 
+/// So few accounts that transfers of several threads often meet.
+const FEW_ACCOUNTS: u64 = 64;
+
 /// The sizes of a scale.
 struct Size {
     /// Numbers of keys and lengths of values.
@@ -430,6 +433,22 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
             "Load, then A to F on the same database: 24-byte keys, 1,024-byte values, 4 threads.",
         )
     });
+    for (accounts, threads) in
+        [(size.memory, 1), (size.memory, 2), (size.memory, 8), (FEW_ACCOUNTS, 2), (FEW_ACCOUNTS, 8)]
+    {
+        let few = if accounts == FEW_ACCOUNTS { "few-" } else { "" };
+        let step = Step { threads, ..Step::new(Workload::Transfer, accounts, size.memory) };
+        groups.push(Group {
+            on_request: true,
+            steps: vec![Step::new(Workload::FillRandom, accounts, accounts), step.summed_up()],
+            ..decimal(
+                (accounts, small.1),
+                &format!("transfers-{few}{threads}"),
+                &format!("Transfers between {accounts} accounts, {threads} threads"),
+                "Transactions that read two keys, chosen uniformly, and put both. Runs only when it is named.",
+            )
+        });
+    }
     for (name, what, sizes) in PARALLAX {
         let sizes: Sizes = sizes.parse().expect("the table is well formed");
         let num = (size.parallax_bytes as f64 / (YCSB_KEY as f64 + sizes.mean())) as u64;

@@ -34,6 +34,8 @@ pub enum Kind {
     Modify,
     /// Delete a key.
     Delete,
+    /// Look up two keys, then store a value under both, in one transaction.
+    Transfer,
 }
 
 impl Kind {
@@ -43,7 +45,7 @@ impl Kind {
     }
 
     /// All kinds.
-    pub const ALL: [Kind; 9] = [
+    pub const ALL: [Kind; 10] = [
         Kind::Read,
         Kind::ReadMissing,
         Kind::Update,
@@ -53,6 +55,7 @@ impl Kind {
         Kind::SeekAsOf,
         Kind::Modify,
         Kind::Delete,
+        Kind::Transfer,
     ];
 
     /// Its name in results.
@@ -67,6 +70,7 @@ impl Kind {
             Kind::SeekAsOf => "seek as of a time",
             Kind::Modify => "modify",
             Kind::Delete => "delete",
+            Kind::Transfer => "transfer",
         }
     }
 }
@@ -206,6 +210,7 @@ workloads! {
         History { keys: HistoryKeys::Uniform };
     TenEach, "ten-each", "Reads, writes or deletes each key ten times, in random order",
         Mix(&[(Read, 34), (Update, 33), (Delete, 33)], Shuffled);
+    Transfer, "transfer", "Transactions that read two random keys and put both, repeated after conflicts", Mix(&[(Transfer, 100)], Uniform);
     AgingInsert, "aging-insert", "Inserts new keys, in a pseudo-random order", Mix(&[(Update, 100)], Sequential);
     AgingDelete, "aging-delete", "Deletes random keys", Mix(&[(Delete, 100)], Uniform);
     AgingUpdate, "aging-update", "Puts random keys, existing and deleted ones", Mix(&[(Update, 100)], Uniform);

@@ -71,6 +71,8 @@ pub struct Tally {
     pub probed: u64,
     /// Sampled operations whose thread read from the disk.
     pub from_disk: u64,
+    /// Conflicts that transactions have met.
+    pub conflicts: u64,
 }
 
 impl Tally {
@@ -83,6 +85,7 @@ impl Tally {
         self.verified += other.verified;
         self.probed += other.probed;
         self.from_disk += other.from_disk;
+        self.conflicts += other.conflicts;
     }
 
     /// Counts an entry that was read. Verifies the value of one in [`VERIFY_EVERY`] operations.

@@ -151,6 +151,7 @@ fn mixed(
     let picker = Picker::new(job, kinds);
     let phase = seed_of(job.seed, "values", 0);
     let mut key = Key::new(job.shape, job.key_size, job.num);
+    let mut other = Key::new(job.shape, job.key_size, job.num);
     let mut missing = Key::missing(job.shape, job.key_size, job.num);
     let put = |number: u64, key: &[u8], tally: &mut Tally| {
         let value = job.values.of(phase, number);
@@ -196,6 +197,18 @@ fn mixed(
                 let key = key.of(number);
                 get(op, key, tally)?;
                 put(number, key, tally)?;
+            }
+            Kind::Transfer => {
+                let from = chooser.number(op);
+                // Another account, with the same likelihood each.
+                let others = job.num - job.first - 1;
+                let ahead = 1 + below(random(picker.seed ^ 2, op), others.max(1));
+                let to = job.first + (from - job.first + ahead) % (job.num - job.first);
+                let (from_key, to_key) = (key.of(from), other.of(to));
+                let values = [job.values.of(phase, from), job.values.of(phase, to)];
+                tally.bytes_put += (from_key.len() + to_key.len() + values[0].len() + values[1].len()) as u64;
+                tally.found += 2;
+                tally.conflicts += engine.update_both([from_key, to_key], values, job.sync)?;
             }
             Kind::Delete => {
                 let key = key.of(chooser.number(op));

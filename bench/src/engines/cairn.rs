@@ -2,9 +2,11 @@
 
 use crate::engine::{Engine, Kind, RequestedSettings, Result, Stalls, Visit, version_key};
 use cairn::{
-    Cursor, Database, Durability, Keyspace, KeyspaceOptions, Options, PlacementPolicy, Preset, Time, Versions,
+    Cursor, Database, Durability, Keyspace, KeyspaceOptions, Options, PlacementPolicy, Preset, Time,
+    TransactionOptions, Versions,
 };
 use std::collections::BTreeMap;
+use std::hint::black_box;
 use std::path::Path;
 use std::time::Duration;
 
@@ -212,6 +214,22 @@ impl Engine for Cairn {
             cursor.prev()?;
         }
         Ok(())
+    }
+
+    fn update_both(&self, keys: [&[u8]; 2], values: [&[u8]; 2], sync: bool) -> Result<u64> {
+        let options = TransactionOptions::default().durability(self.durability(sync)).retries(u32::MAX);
+        let mut runs = 0;
+        self.db.transaction_with(&options, |tx| {
+            runs += 1;
+            for key in keys {
+                black_box(tx.get(&self.keyspace, key)?);
+            }
+            for (key, value) in keys.into_iter().zip(values) {
+                tx.put(&self.keyspace, key, value)?;
+            }
+            cairn::Result::Ok(())
+        })?;
+        Ok(runs - 1)
     }
 
     fn flush(&self) -> Result<()> {

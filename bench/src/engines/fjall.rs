@@ -14,8 +14,12 @@
 use super::{idle, locked};
 use crate::engine::{Engine, Error, Kind, RequestedSettings, Result, Visit};
 use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
-use fjall::{CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
+use fjall::{
+    CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, OptimisticTxDatabase, PersistMode,
+    Readable,
+};
 use std::collections::BTreeMap;
+use std::hint::black_box;
 use std::ops::Bound;
 use std::path::Path;
 use std::time::Duration;
@@ -35,7 +39,7 @@ fn open(dir: &Path, requested: &RequestedSettings) -> Result<Box<dyn Engine>> {
 
 fn open_at(dir: &Path, requested: &RequestedSettings) -> Result<Fjall> {
     let journals_bytes = JOURNALS_BYTES.max(4 * requested.memtable_bytes);
-    let db = Database::builder(dir)
+    let transactions = OptimisticTxDatabase::builder(dir)
         .cache_size(requested.cache_bytes)
         .worker_threads(requested.background_threads.max(1))
         .max_journaling_size(journals_bytes)
@@ -43,8 +47,9 @@ fn open_at(dir: &Path, requested: &RequestedSettings) -> Result<Fjall> {
         .manual_journal_persist(false)
         .open()
         .map_err(error)?;
+    let db = transactions.inner().clone();
     let keyspace = db.keyspace("bench", || keyspace_options(requested)).map_err(error)?;
-    let fjall = Fjall { db, keyspace, requested: requested.clone(), journals_bytes };
+    let fjall = Fjall { transactions, db, keyspace, requested: requested.clone(), journals_bytes };
     // Background work caused by the opening must not count for the workload.
     fjall.settle()?;
     Ok(fjall)
@@ -68,6 +73,8 @@ fn error(e: fjall::Error) -> Error {
 }
 
 struct Fjall {
+    /// For transactions alone: all else goes to the database under it.
+    transactions: OptimisticTxDatabase,
     db: Database,
     keyspace: Keyspace,
     requested: RequestedSettings,
@@ -137,6 +144,26 @@ impl Engine for Fjall {
     fn scan_back(&self, from: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<()> {
         let from = from.map_or(Bound::Unbounded, Bound::Included);
         visit_all(self.db.snapshot().range::<&[u8], _>(&self.keyspace, (Bound::Unbounded, from)).rev(), visit)
+    }
+
+    fn update_both(&self, keys: [&[u8]; 2], values: [&[u8]; 2], sync: bool) -> Result<u64> {
+        let mut conflicts = 0;
+        loop {
+            let mut tx = self.transactions.write_tx().map_err(error)?;
+            if sync {
+                tx = tx.durability(Some(PersistMode::SyncData));
+            }
+            for key in keys {
+                black_box(tx.get(&self.keyspace, key).map_err(error)?);
+            }
+            for (key, value) in keys.into_iter().zip(values) {
+                tx.insert(&self.keyspace, key, value);
+            }
+            if tx.commit().map_err(error)?.is_ok() {
+                return Ok(conflicts);
+            }
+            conflicts += 1;
+        }
     }
 
     fn settle(&self) -> Result<Duration> {

@@ -23,6 +23,8 @@ mod redb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 #[cfg(feature = "rocksdb")]
+mod rocksdb_optimistic;
+#[cfg(feature = "rocksdb")]
 mod rocksdb_timestamps;
 
 use crate::engine::Kind;
@@ -35,6 +37,8 @@ pub fn all() -> Vec<Kind> {
     kinds.extend(rocksdb::kinds());
     #[cfg(feature = "rocksdb")]
     kinds.extend(rocksdb_timestamps::kinds());
+    #[cfg(feature = "rocksdb")]
+    kinds.extend(rocksdb_optimistic::kinds());
     #[cfg(feature = "leveldb")]
     kinds.extend(leveldb::kinds());
     #[cfg(feature = "fjall")]

@@ -77,28 +77,7 @@ impl RocksDb {
     pub(super) fn open(dir: &Path, requested: &RequestedSettings, variant: Variant) -> Result<RocksDb> {
         let statistics = std::env::var(STATISTICS).is_ok_and(|value| value == "1");
         let jobs = background_jobs(requested.background_threads);
-        let cache = Cache::new_lru_cache(requested.cache_bytes as usize);
-
-        let mut table = BlockBasedOptions::default();
-        table.set_block_cache(&cache);
-        table.set_bloom_filter(f64::from(requested.filter_bits_per_key), false);
-
-        let mut options = Options::default();
-        options.create_if_missing(true);
-        options.set_compression_type(DBCompressionType::None);
-        options.set_write_buffer_size(requested.memtable_bytes as usize);
-        options.set_max_background_jobs(jobs);
-        options.set_max_open_files(-1);
-        options.set_block_based_table_factory(&table);
-        if variant == Variant::BlobFiles {
-            options.set_enable_blob_files(true);
-            options.set_min_blob_size(MIN_BLOB_SIZE);
-            options.set_enable_blob_gc(true);
-            options.set_blob_cache(&cache);
-        }
-        if variant == Variant::Timestamps {
-            set_comparator(&mut options);
-        }
+        let mut options = options(requested, variant);
         if statistics {
             options.enable_statistics();
             options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
@@ -126,6 +105,34 @@ impl RocksDb {
     pub(super) fn write_options(&self, sync: bool) -> &WriteOptions {
         if sync { &self.write_sync } else { &self.write }
     }
+}
+
+/// The options of RocksDB.
+pub(super) fn options(requested: &RequestedSettings, variant: Variant) -> Options {
+    let jobs = background_jobs(requested.background_threads);
+    let cache = Cache::new_lru_cache(requested.cache_bytes as usize);
+
+    let mut table = BlockBasedOptions::default();
+    table.set_block_cache(&cache);
+    table.set_bloom_filter(f64::from(requested.filter_bits_per_key), false);
+
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_compression_type(DBCompressionType::None);
+    options.set_write_buffer_size(requested.memtable_bytes as usize);
+    options.set_max_background_jobs(jobs);
+    options.set_max_open_files(-1);
+    options.set_block_based_table_factory(&table);
+    if variant == Variant::BlobFiles {
+        options.set_enable_blob_files(true);
+        options.set_min_blob_size(MIN_BLOB_SIZE);
+        options.set_enable_blob_gc(true);
+        options.set_blob_cache(&cache);
+    }
+    if variant == Variant::Timestamps {
+        set_comparator(&mut options);
+    }
+    options
 }
 
 /// Bytes of a timestamp: microseconds, big-endian. RocksDB takes zero bytes for the earliest time and 255 for the latest.

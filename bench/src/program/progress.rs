@@ -238,7 +238,7 @@ fn typical_seconds(group: &Group, step: &Step) -> f64 {
     let us = |kind: Kind| match kind {
         Kind::Update | Kind::Insert | Kind::Delete if step.workload.syncs() => 1000.0,
         Kind::Update | Kind::Insert | Kind::Delete => 5.0,
-        Kind::Read | Kind::ReadMissing | Kind::Modify => 10.0,
+        Kind::Read | Kind::ReadMissing | Kind::Modify | Kind::Transfer => 10.0,
         Kind::Seek | Kind::SeekAsOf | Kind::Scan => 50.0 + step.seek_nexts as f64,
     };
     let seconds = match (step.workload.work(), step.rates) {
