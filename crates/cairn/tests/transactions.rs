@@ -500,6 +500,9 @@ fn a_transaction_is_repeated_until_it_succeeds_or_retries_are_spent() {
     assert!(message.contains("keyspace \"a\"") && message.contains("\"x\""), "{message}");
     runs = 0;
     assert_eq!(db.transaction_with(&few, |tx| interfered(tx, 2, &mut runs)).unwrap(), 3);
+    let stats = db.stats();
+    assert_eq!((stats.transactions, stats.conflicts), (2, 5 + 3 + 2));
+    assert!(stats.to_string().contains("2 transactions, 10 conflicts"), "{stats}");
 }
 
 #[test]

@@ -120,6 +120,8 @@ pub(crate) fn stats(db: &DbInner) -> Stats {
         flush,
         compaction,
         user_writes: db.counters.writes.load(Ordering::Relaxed),
+        transactions: db.counters.transactions.load(Ordering::Relaxed),
+        conflicts: db.counters.conflicts.load(Ordering::Relaxed),
         user_bytes: db.counters.user_bytes(),
         log: LogStats {
             bytes_written: log.bytes.load(Ordering::Relaxed),

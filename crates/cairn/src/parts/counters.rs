@@ -2,6 +2,7 @@
 
 use crate::sync::Mutex;
 use crate::types::{IoStats, Problem, ScrubStats, StallStats};
+use base::{ErrorKind, Result};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,6 +12,8 @@ use std::time::Duration;
 pub(crate) struct Counters {
     pub writes: AtomicU64,
     user_bytes: AtomicU64,
+    pub transactions: AtomicU64,
+    pub conflicts: AtomicU64,
     pub manifest_bytes: AtomicU64,
     /// Flushes and compactions of all keyspaces, dropped ones included.
     pub flush: Mutex<IoStats>,
@@ -34,6 +37,15 @@ impl Counters {
     pub(crate) fn note_writes(&self, count: u64, user_bytes: u64) {
         self.writes.store(self.writes.load(Ordering::Relaxed) + count, Ordering::Relaxed);
         self.user_bytes.store(self.user_bytes.load(Ordering::Relaxed) + user_bytes, Ordering::Relaxed);
+    }
+
+    /// A commit that was compared with others has ended.
+    pub(crate) fn note_transaction(&self, result: &Result<()>) {
+        match result {
+            Ok(()) => drop(self.transactions.fetch_add(1, Ordering::Relaxed)),
+            Err(e) if e.kind() == ErrorKind::Conflict => drop(self.conflicts.fetch_add(1, Ordering::Relaxed)),
+            Err(_) => {}
+        }
     }
 
     /// Bytes of keys and values written since the database was opened.

@@ -36,6 +36,9 @@ impl fmt::Display for Stats {
             Bytes(written),
             self.write_amplification
         )?;
+        if self.transactions + self.conflicts > 0 {
+            writeln!(f, "compared        {} transactions, {} conflicts", self.transactions, self.conflicts)?;
+        }
         for (name, bytes) in [
             ("log", self.log.bytes_written),
             ("flush", self.flush.bytes_written),

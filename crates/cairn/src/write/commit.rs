@@ -122,6 +122,22 @@ impl DbInner {
     pub(crate) fn write_batch(
         &self,
         batch: Batch,
+        reads: Option<Box<ReadSet>>,
+        durability: Durability,
+    ) -> Result<()> {
+        match reads {
+            None => self.write_compared(batch, None, durability),
+            Some(reads) => {
+                let result = self.write_compared(batch, Some(reads), durability);
+                self.counters.note_transaction(&result);
+                result
+            }
+        }
+    }
+
+    fn write_compared(
+        &self,
+        batch: Batch,
         mut reads: Option<Box<ReadSet>>,
         durability: Durability,
     ) -> Result<()> {
@@ -142,6 +158,7 @@ impl DbInner {
                 .try_for_each(|keyspace| self.admit_to_index(keyspace))?;
         }
         if let Some(reads) = &mut reads {
+            self.status.check_running()?;
             reads.check_until(self.visible.newest())?;
         }
         self.prepare_times(&batch)?;

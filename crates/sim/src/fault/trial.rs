@@ -87,6 +87,16 @@ pub(super) struct Trial<'a> {
     unsettled: bool,
 }
 
+/// How a commit has ended.
+enum Committed {
+    /// There is no keyspace to write to.
+    NoKeyspace,
+    /// A read of a transaction has failed, before it wrote anything.
+    ReadFailed(cairn::Error),
+    /// With what it was to write, and the result.
+    Done(Vec<Write>, cairn::Result<()>),
+}
+
 impl<'a> Trial<'a> {
     /// Makes all calls of the script with this fault.
     pub(super) fn run(script: &'a Script, injection: Option<Injection>, trace: bool) -> Outcome<Sound> {
@@ -216,8 +226,11 @@ impl<'a> Trial<'a> {
         let (failures, stopped) = self.so_far();
         match call {
             Call::Commit { writes, durability, alone } => {
-                let (writes, result) = self.commit(writes, *durability, *alone);
-                let Some(result) = result else { return Ok(()) };
+                let (writes, result) = match self.commit(writes, *durability, *alone) {
+                    Committed::NoKeyspace => return Ok(()),
+                    Committed::ReadFailed(error) => return self.judge(&error, failures),
+                    Committed::Done(writes, result) => (writes, result),
+                };
                 let acknowledged = self.judge_write(result, stopped, failures)?;
                 self.expected.commit(&writes, *durability, acknowledged);
             }
@@ -259,16 +272,14 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Writes. `None` if there is no keyspace.
-    fn commit(
-        &self,
-        drawn: &[(usize, Vec<u8>, Change)],
-        durability: Durability,
-        alone: bool,
-    ) -> (Vec<Write>, Option<cairn::Result<()>>) {
+    /// Writes.
+    fn commit(&self, drawn: &[(usize, Vec<u8>, Change)], durability: Durability, alone: bool) -> Committed {
+        if drawn.len() == 3 {
+            return self.commit_transaction(drawn, durability);
+        }
         let (mut batch, mut writes, mut single) = (self.db().batch(), Vec::new(), None);
         for (n, key, change) in drawn {
-            let Some((keyspace, incarnation)) = self.keyspace(*n) else { return (Vec::new(), None) };
+            let Some((keyspace, incarnation)) = self.keyspace(*n) else { return Committed::NoKeyspace };
             let mut write = |key: &[u8], value| {
                 writes.push(Write { keyspace: incarnation, key: key.to_vec(), value });
             };
@@ -300,7 +311,53 @@ impl<'a> Trial<'a> {
             (Some(keyspace), [Write { key, .. }]) if alone => keyspace.delete_with(key, durability),
             _ => self.db().write(batch, durability),
         };
-        (writes, Some(result))
+        Committed::Done(writes, result)
+    }
+
+    /// Makes the same writes by a transaction that reads each key before.
+    fn commit_transaction(&self, drawn: &[(usize, Vec<u8>, Change)], durability: Durability) -> Committed {
+        let (mut transaction, mut writes) = (self.db().begin(), Vec::new());
+        let mut change = |n: usize, key: &[u8], change: &Change| -> cairn::Result<bool> {
+            let Some((keyspace, incarnation)) = self.keyspace(n) else { return Ok(false) };
+            let mut write = |key: &[u8], value| {
+                writes.push(Write { keyspace: incarnation, key: key.to_vec(), value });
+            };
+            transaction.get(&keyspace, key)?;
+            match change {
+                Change::DeleteRange(to, keys) => {
+                    match has_order(&keyspace) {
+                        true => {
+                            transaction
+                                .range(&keyspace, key..&to[..])
+                                .try_for_each(|entry| entry.map(drop))?;
+                            transaction.delete_range(&keyspace, key..&to[..])?;
+                        }
+                        false => keys.iter().try_for_each(|key| transaction.delete(&keyspace, key))?,
+                    }
+                    keys.iter().for_each(|key| write(key, None));
+                }
+                Change::Put(value) => {
+                    transaction.put(&keyspace, key, &value[..])?;
+                    write(key, Some(value.clone()));
+                }
+                Change::Delete => {
+                    transaction.delete(&keyspace, key)?;
+                    write(key, None);
+                }
+            }
+            Ok(true)
+        };
+        let mut changes = drawn.iter().map(|(n, key, of)| change(*n, key, of));
+        let changed = changes.try_fold(true, |all, changed| Ok::<_, cairn::Error>(all && changed?));
+        drop(changes);
+        match changed {
+            Ok(false) => Committed::NoKeyspace,
+            Ok(true) => {
+                let result = transaction.commit_with(durability);
+                Committed::Done(writes, result)
+            }
+            Err(error) => Committed::ReadFailed(error),
+        }
     }
 
     fn create(&mut self, name: &'static str, stopped: bool, failures: u64) -> Outcome {

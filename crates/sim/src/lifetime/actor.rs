@@ -8,7 +8,7 @@ use super::site::{THREADS, keyspace_options};
 use super::stage::{Ending, Stage};
 use crate::finding::{Finding, Outcome, ensure};
 use crate::random::{Draw, Rng};
-use cairn::{Database, Durability, ErrorKind, Keyspace, Time};
+use cairn::{Database, Durability, ErrorKind, Keyspace, Time, TransactionOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -126,7 +126,8 @@ impl Actor {
     }
 
     fn step(&mut self) -> Outcome {
-        match self.rng.below(54) {
+        match self.rng.below(58) {
+            54..58 => self.transaction(),
             0..12 => self.put(),
             48..50 => self.put_late(),
             50..54 => self.look_at_versions(),
@@ -172,6 +173,40 @@ impl Actor {
         let bounds = from.as_str()..to.as_str();
         if self.call("delete_range", |h, _| h.spaces[space].delete_range(bounds))?.is_some() {
             self.ledger.content_mut(NAMES[space]).retain(|key, _| !(from <= *key && *key < to));
+        }
+        Ok(())
+    }
+
+    /// Moves the value of a key to another one, in the other keyspace, by a transaction or by single steps.
+    fn transaction(&mut self) -> Outcome {
+        let space = self.rng.between(0, 1);
+        let [from, to] = [0, 1].map(|_| key(self.ledger.thread, self.rng.below(KEYS)));
+        let (number, durability) = (self.ledger.new_number(), self.durability());
+        if self.rng.chance(1, 3) {
+            let update = |h: &mut Handles, _: &mut Rng| {
+                h.spaces[space].fetch_update_with(&from, |_| Some(bytes_of(number)), durability)
+            };
+            if let Some(before) = self.call("fetch_update", update)? {
+                let before = before.map(|value| number_of(&value)).transpose()?;
+                let known = self.ledger.content_mut(NAMES[space]).insert(from, number);
+                ensure!(before == known, "fetch_update finds {before:?}, not {known:?}");
+            }
+            return Ok(());
+        }
+        let options = TransactionOptions::default().durability(durability);
+        let transfer = |h: &mut Handles, _: &mut Rng| {
+            h.db.transaction_with(&options, |tx| {
+                let found = tx.get(&h.spaces[space], &from)?;
+                tx.delete(&h.spaces[space], &from)?;
+                tx.put(&h.spaces[1 - space], &to, bytes_of(number))?;
+                cairn::Result::Ok(found)
+            })
+        };
+        if let Some(found) = self.call("transaction", transfer)? {
+            let found = found.map(|value| number_of(&value)).transpose()?;
+            let known = self.ledger.content_mut(NAMES[space]).remove(&from);
+            ensure!(found == known, "a transaction finds {found:?}, not {known:?}");
+            self.ledger.content_mut(NAMES[1 - space]).insert(to, number);
         }
         Ok(())
     }
