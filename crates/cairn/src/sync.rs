@@ -57,6 +57,10 @@ mod checked {
             Mutex(checker::sync::Mutex::new(value))
         }
 
+        pub(crate) fn into_inner(self) -> T {
+            self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+        }
+
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             MutexGuard { lock: self, held: Some(held) }
