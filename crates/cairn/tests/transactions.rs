@@ -417,6 +417,84 @@ fn histories_are_read_too() {
     assert_eq!(a.get("x").unwrap().unwrap(), "own");
 }
 
+/// A version that a range delete has hidden is found wherever a compaction has put it: in the primary tree, or among the older versions.
+#[test]
+fn a_version_that_came_and_went_is_found() {
+    let at = Time::from_micros;
+    for late in [true, false] {
+        let db = open(&SimEnv::new(1));
+        let h = db.keyspace("h", KeyspaceOptions::preset(Preset::Mneme).memtable_bytes(16 << 10)).unwrap();
+        let b = db.keyspace("b", small()).unwrap();
+        h.put_at("m", "1", at(1_000)).unwrap();
+        h.put_at("m", "2", at(2_000)).unwrap();
+        h.flush().unwrap();
+        h.put_at("m", "0", at(500)).unwrap();
+        let read = |tx: &Transaction| assert_eq!(tx.history(&h, "x", ..).unwrap().count(), 0);
+        let conflicts = interferes(&b, &db, read, || {
+            h.put("x", "v").unwrap();
+            h.delete_range("x".."y").unwrap();
+            if late {
+                h.put_at("m", "00", at(600)).unwrap();
+            }
+            h.compact().unwrap();
+        });
+        assert!(h.history("x", ..).unwrap().count() > 0);
+        assert!(conflicts, "late: {late}");
+    }
+}
+
+#[test]
+fn transactions_go_from_thread_to_thread() {
+    fn check<T: Send + Sync>() {}
+    check::<Transaction>();
+    check::<cairn::TransactionRange<'_>>();
+    check::<TransactionOptions>();
+}
+
+/// Many ranges that overlap are few when they are compared, and empty ones are none.
+#[test]
+fn ranges_that_were_read_again_and_again_count_once() {
+    let (db, a, b) = two();
+    for i in 0..100 {
+        a.put(format!("{i:03}"), "").unwrap();
+    }
+    let read = |tx: &Transaction| {
+        for _ in 0..2_000 {
+            assert_eq!(tx.prefix(&a, "01").count(), 10);
+            assert_eq!(tx.range(&a, "015".."030").take(3).count(), 3);
+            assert_eq!(tx.range(&a, "040".."030").count(), 0);
+            assert_eq!(tx.range(&a, "040".."040").keys().count(), 0);
+        }
+        let keys: Vec<_> = tx.range(&a, "090"..).keys().rev().take(2).map(|key| key.unwrap()).collect();
+        assert_eq!(keys, ["099", "098"]);
+    };
+    for (key, conflicts) in [("010", true), ("0171", false), ("017", true), ("035", false), ("099x", true)] {
+        // The end of what was taken is exclusive: behind its last key.
+        assert_eq!(
+            interferes(&b, &db, read, || a.put(key, "x").unwrap()),
+            conflicts || key == "0171",
+            "{key}"
+        );
+        a.delete(key).unwrap();
+        a.put("010", "").unwrap();
+        a.put("017", "").unwrap();
+    }
+    // A range delete meets no empty range.
+    assert!(!interferes(
+        &b,
+        &db,
+        |tx| assert_eq!(tx.range(&a, "05".."05").count(), 0),
+        || {
+            a.delete_range("04".."06").unwrap();
+        }
+    ));
+    let mut tx = db.begin();
+    assert_eq!(tx.snapshot().get(&a, "000").unwrap().unwrap(), "");
+    tx.put(&b, "x", "").unwrap();
+    a.put("000", "1").unwrap();
+    tx.commit().unwrap();
+}
+
 #[test]
 fn read_only_transactions_never_conflict_and_write_nothing() {
     let (db, a, _) = two();

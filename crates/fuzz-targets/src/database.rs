@@ -4,7 +4,7 @@ use crate::Source;
 use base::codec::{Reader, put_varint};
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::{Error, ErrorKind, MAX_SEQ};
-use cairn::{Compression, Database, Durability, Keyspace, KeyspaceOptions, Options, check_in};
+use cairn::{Compression, Database, Durability, Keyspace, KeyspaceOptions, Options, Preset, check_in};
 use env::{Env, SimEnv};
 use record::{SegmentKind, SegmentWriter};
 use std::collections::BTreeMap;
@@ -35,6 +35,11 @@ pub(crate) fn small() -> KeyspaceOptions {
         .compression(Compression::None)
 }
 
+/// Options of a keyspace without order.
+fn hashed() -> KeyspaceOptions {
+    KeyspaceOptions::preset(Preset::HashLog).memtable_bytes(4 << 10)
+}
+
 fn open(sim: &Arc<SimEnv>) -> Result<Database, Error> {
     Database::open_in(sim.clone(), DIR, options())
 }
@@ -52,9 +57,9 @@ fn files(sim: &SimEnv) -> Files {
     sim.list_files().into_iter().map(|path| (path.clone(), sim.read_file(&path))).collect()
 }
 
-/// All entries of a keyspace.
+/// All entries of a keyspace, with or without order.
 pub(crate) fn contents(keyspace: &Keyspace) -> Result<Map, Error> {
-    keyspace.iter().map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec()))).collect()
+    keyspace.entries().map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec()))).collect()
 }
 
 /// Runs the check, which must not create or remove files. Returns whether it found no problem.
@@ -69,18 +74,18 @@ fn check(sim: &Arc<SimEnv>) -> Result<bool, Error> {
 fn check_error(error: &Error) {
     let said = matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported);
     let text = error.to_string();
-    let named = [".log", ".tbl", "manifest", DIR].iter().any(|part| text.contains(part));
+    let named = [".log", ".tbl", ".hnt", ".val", "manifest", DIR].iter().any(|part| text.contains(part));
     assert!(said && named, "{error:?}");
 }
 
-/// The files of a database with the empty keyspaces 1 and 2, without its log, and the number of the log.
+/// The files of a database with the empty keyspaces 1 and 2, of which the second has no order, without its log, and the number of the log.
 fn empty() -> &'static (Files, u64) {
     static EMPTY: OnceLock<(Files, u64)> = OnceLock::new();
     EMPTY.get_or_init(|| {
         let sim = SimEnv::new(1);
         let db = open(&sim).expect("the disk works");
-        for name in ["one", "two"] {
-            db.create_keyspace(name, small()).expect("the disk works");
+        for (name, options) in [("one", small()), ("two", hashed())] {
+            db.create_keyspace(name, options).expect("the disk works");
         }
         let (logs, files): (Files, Files) = files(&sim.process_clone())
             .into_iter()
@@ -225,14 +230,14 @@ fn check_recovered(sim: &Arc<SimEnv>, db: Database, expected: &Expected) {
     compare(&open(&again).expect("it was opened before"));
 }
 
-/// A database after a number of writes, each synced, and its content after each write.
-pub(crate) fn aged() -> &'static (Files, Vec<Map>) {
-    static AGED: OnceLock<(Files, Vec<Map>)> = OnceLock::new();
-    AGED.get_or_init(|| {
+/// A database after a number of writes, each synced, and its content after each write: of a keyspace with order, or of one without.
+pub(crate) fn aged(has_order: bool) -> &'static (Files, Vec<Map>) {
+    static AGED: [OnceLock<(Files, Vec<Map>)>; 2] = [const { OnceLock::new() }; 2];
+    AGED[usize::from(has_order)].get_or_init(|| {
         let sim = SimEnv::new(1);
         let db = open(&sim).expect("the disk works");
-        let keyspace =
-            db.create_keyspace("k", small().compression(Compression::Lz4)).expect("the disk works");
+        let options = if has_order { small().compression(Compression::Lz4) } else { hashed() };
+        let keyspace = db.create_keyspace("k", options).expect("the disk works");
         let mut states = vec![Map::new()];
         for i in 0..160u64 {
             let hash = base::hash(&i.to_le_bytes());
@@ -258,7 +263,8 @@ pub(crate) fn aged() -> &'static (Files, Vec<Map>) {
 /// Damages files according to the input. Each read must then be right or return an error. Only a suffix of the writes
 /// may be missing, since only the end of a log can be lost.
 pub(crate) fn damage(data: &[u8]) -> bool {
-    let (files, states) = aged();
+    // The last byte tells, so that the others mean the same in both.
+    let (files, states) = aged(data.last().is_none_or(|last| last & 1 == 0));
     let mut files = files.clone();
     let mut source = Source::new(data);
     for _ in 0..4 {

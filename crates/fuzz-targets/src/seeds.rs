@@ -95,7 +95,7 @@ impl Seeds {
 
     /// The records of the logs and manifests of a real database.
     fn records(&mut self) {
-        let (files, _) = aged();
+        let (files, _) = aged(true);
         let mut batches = all_records(files, "log", SegmentKind::Wal);
         batches.sort_by_key(Vec::len);
         batches.dedup();

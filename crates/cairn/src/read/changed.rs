@@ -79,9 +79,10 @@ impl KeyspaceReads {
     fn check(&self, since: Seq, read_state: &ReadState) -> Result<()> {
         let is_current =
             |memtable: &&Arc<Memtable>| read_state.memtables().any(|current| Arc::ptr_eq(current, memtable));
-        // Entries go into memtables in their order: if these had an entry of `since` or before, they had, or got, the next ones.
-        let had_all =
-            self.memtables.iter().any(|memtable| memtable.min_seq().is_some_and(|seq| seq <= since));
+        // Entries go into memtables in their order: if these had an entry of `since` or before, they had, or got, the next ones. But the tree of
+        // older versions gets tables with what compactions of the other one evict, too.
+        let had_all = !self.keyspace.is_historical()
+            && self.memtables.iter().any(|memtable| memtable.min_seq().is_some_and(|seq| seq <= since));
         let tables_after = match self.memtables.first().filter(|_| had_all) {
             // Nothing that they have got was flushed. (The memtable without capacity is that of all keyspaces with nothing in memory.)
             Some(active) if active.capacity() > 0 && is_current(&active) => None,
@@ -90,6 +91,9 @@ impl KeyspaceReads {
         };
         let flushed = self.memtables.iter().filter(|memtable| !is_current(memtable)).collect();
         let newer = Newer { since, read_state, flushed, tables_after };
+        if !newer.has_any(&self.keyspace) {
+            return Ok(());
+        }
         for key in &self.keys {
             if newer.has_key(&self.keyspace, key)? && !planted(Bug::ForgetReadKeys) {
                 return Err(conflict(&self.keyspace, key));
@@ -109,6 +113,15 @@ impl KeyspaceReads {
 impl Newer<'_> {
     fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         self.read_state.memtables().chain(self.flushed.iter().copied())
+    }
+
+    /// Whether there is anything newer in the keyspace.
+    fn has_any(&self, keyspace: &KeyspaceInner) -> bool {
+        // The numbers of a memtable include those of its range tombstones. Evictions do not count as flushed.
+        self.memtables().any(|memtable| memtable.max_seq() > Some(self.since))
+            || self
+                .tables_after
+                .is_some_and(|after| keyspace.is_historical() || self.read_state.version.flushed_seq > after)
     }
 
     /// Whether the newest entry of a key, or a range tombstone over it, is newer.

@@ -55,9 +55,14 @@ impl Range {
     /// # }
     /// ```
     pub fn keys(mut self) -> Keys {
+        self.hide_values();
+        Keys(self)
+    }
+
+    /// From now on values outside of the tree are not read: it shows no values.
+    pub(crate) fn hide_values(&mut self) {
         self.shows_values = false;
         (self.front.cursor, self.back.cursor) = (None, None);
-        Keys(self)
     }
 
     /// Moves one end, and returns the key there.

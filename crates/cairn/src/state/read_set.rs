@@ -29,6 +29,24 @@ impl ReadSet {
         ReadSet { since, keyspaces: Vec::new() }
     }
 
+    /// Joins ranges that overlap or touch, and leaves empty ones out.
+    pub(crate) fn join_ranges(&mut self) {
+        for reads in &mut self.keyspaces {
+            let mut ranges = std::mem::take(&mut reads.ranges);
+            ranges.retain(|bounds| !bounds.is_empty());
+            ranges.sort_unstable_by(|a, b| a.from.cmp(&b.from));
+            for bounds in ranges {
+                match reads.ranges.last_mut() {
+                    Some(last) if last.to.as_ref().is_none_or(|to| bounds.from <= *to) => {
+                        // No end comes after all others.
+                        last.to = last.to.take().zip(bounds.to).map(|(a, b)| a.max(b));
+                    }
+                    _ => reads.ranges.push(bounds),
+                }
+            }
+        }
+    }
+
     /// The reads in a keyspace.
     pub(crate) fn of(&mut self, keyspace: &Arc<KeyspaceInner>) -> &mut KeyspaceReads {
         let place = self.keyspaces.iter().position(|reads| reads.keyspace.id == keyspace.id);

@@ -93,6 +93,12 @@ impl<'a> TransactionRange<'a> {
         TransactionRange { stored: Ends::new(stored), own, noted, done: false }
     }
 
+    /// The keys alone, of the entries that are left. Values outside of the tree (`placement`) are not read.
+    pub fn keys(mut self) -> impl DoubleEndedIterator<Item = Result<Slice>> + use<'a> {
+        self.stored.iter.hide_values();
+        self.map(|entry| entry.map(|(key, _)| key))
+    }
+
     fn step<const BACK: bool>(&mut self) -> Option<Result<(Slice, Slice)>> {
         let TransactionRange { stored, own: Some(own), .. } = self else { return self.stored.take::<BACK>() };
         loop {
@@ -164,6 +170,11 @@ impl Iterator for TransactionRange<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.advance::<false>()
+    }
+
+    /// Reads keys alone.
+    fn count(self) -> usize {
+        self.keys().fold(0, |count, _| count + 1)
     }
 }
 

@@ -55,6 +55,7 @@ const WRITE_OVERHEAD: usize = 32;
 /// # Ok(())
 /// # }
 /// ```
+#[must_use = "a transaction that is dropped is rolled back"]
 pub struct Transaction {
     snapshot: Snapshot,
     /// `None` in a read-only transaction.
@@ -92,6 +93,12 @@ impl Transaction {
         self.snapshot.seq()
     }
 
+    /// The snapshot that the transaction reads, without its own writes. What is read there does not count as read by the transaction, so it cannot
+    /// conflict: for what may be out of date at the commit, such as a report or a guess that the transaction verifies by itself.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
     /// The number of writes so far, without those that later ones have replaced.
     pub fn len(&self) -> usize {
         self.writes.iter().map(|(_, writes)| writes.len()).sum()
@@ -99,7 +106,7 @@ impl Transaction {
 
     /// Whether nothing was written so far.
     pub fn is_empty(&self) -> bool {
-        self.writes.is_empty()
+        self.len() == 0
     }
 
     fn own(&self, keyspace: &Keyspace) -> Option<&OwnWrites> {
@@ -202,7 +209,8 @@ impl Transaction {
         let stored = self.snapshot.bounded(keyspace, bounds.clone());
         // The iterator reports that a keyspace is of another database: its reads must not be taken for those of a keyspace with the same number.
         let is_own = keyspace.inner.database == self.snapshot.0.db.identity;
-        let reads = self.reads.as_ref().filter(|_| is_own);
+        let is_noted = is_own && keyspace.inner.check_order().is_ok() && !bounds.is_empty();
+        let reads = self.reads.as_ref().filter(|_| is_noted);
         TransactionRange::new(stored, self.own(keyspace), reads, &keyspace.inner, bounds)
     }
 
@@ -326,10 +334,9 @@ impl Transaction {
         keyspace: &Keyspace,
         bounds: impl RangeBounds<K>,
     ) -> Result<()> {
-        match Bounds::of_deleted(&bounds, keyspace.inner.limits)? {
-            None => keyspace.inner.check_order(),
-            Some(bounds) => self.delete_bounds(keyspace, &bounds),
-        }
+        let bounds = Bounds::of_deleted(&bounds, keyspace.inner.limits)?;
+        // An empty range is refused where others are.
+        self.delete_bounds(keyspace, &bounds.unwrap_or(Bounds { from: Vec::new(), to: Some(Vec::new()) }))
     }
 
     /// Deletes all keys that begin with `prefix`. See [`Transaction::delete_range`].
@@ -345,7 +352,10 @@ impl Transaction {
     fn delete_bounds(&mut self, keyspace: &Keyspace, bounds: &Bounds) -> Result<()> {
         keyspace.inner.check_order()?;
         let to = bounds.to.as_deref().unwrap_or_default();
-        self.own_mut(keyspace, &bounds.from, to)?.delete_range(bounds);
+        let own = self.own_mut(keyspace, &bounds.from, to)?;
+        if !bounds.is_empty() {
+            own.delete_range(bounds);
+        }
         Ok(())
     }
 
@@ -363,13 +373,17 @@ impl Transaction {
     /// # Errors
     /// As for [`Transaction::commit`].
     pub fn commit_with(self, durability: Durability) -> Result<()> {
+        let is_empty = self.is_empty();
         let Transaction { snapshot, reads, writes, .. } = self;
-        let Some(reads) = reads.filter(|_| !writes.is_empty()) else {
+        let Some(reads) = reads.filter(|_| !is_empty) else {
             return snapshot.0.db.status.check_not_closed();
         };
         let mut batch = Batch::default();
         writes.iter().for_each(|(keyspace, writes)| writes.push_to(keyspace, &mut batch));
-        snapshot.0.db.write_batch(batch, Some(Box::new(reads.into_inner())), durability)
+        drop(writes);
+        let mut reads = reads.into_inner();
+        reads.join_ranges();
+        snapshot.0.db.write_batch(batch, Some(Box::new(reads)), durability)
         // The snapshot is held until here.
     }
 

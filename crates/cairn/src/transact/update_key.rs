@@ -59,6 +59,8 @@ impl Keyspace {
     ) -> Result<std::result::Result<(), Option<Slice>>> {
         let (current, new) = (current.as_ref().map(AsRef::as_ref), new.as_ref().map(AsRef::as_ref));
         self.update_key(key.as_ref(), durability, |value| match value.as_deref() == current {
+            // Nothing to nothing is no write.
+            true if value.is_none() && new.is_none() => Step::Keep(Ok(())),
             true => Step::Write(new.map(<[u8]>::to_vec), Ok(())),
             false => Step::Keep(Err(value)),
         })

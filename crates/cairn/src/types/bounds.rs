@@ -124,7 +124,12 @@ impl Bounds {
         !self.is_before_start(key) && self.is_before_end(key)
     }
 
-    /// Whether a key may lie in this range and in `[from, to)`.
+    /// Whether no key lies in the range.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.to.as_ref().is_some_and(|to| *to <= self.from)
+    }
+
+    /// Whether a key may lie in this range, which is not empty, and in `[from, to)`.
     pub(crate) fn meets(&self, from: &[u8], to: Option<&[u8]>) -> bool {
         let ends_after = |end: Option<&[u8]>, start: &[u8]| end.is_none_or(|end| start < end);
         ends_after(self.to.as_deref(), from) && ends_after(to, &self.from)

@@ -4,7 +4,7 @@ use super::held::{Held, Step, compare, has_history, hold};
 use super::ledger::{
     Content, KEYS, Ledger, NAMES, PAIRS, bytes_of, key, late_key, number_of, own_prefix, pair, parse, prefix,
 };
-use super::site::{THREADS, keyspace_options};
+use super::site::{THREADS, own_options};
 use super::stage::{Ending, Stage};
 use crate::finding::{Finding, Outcome, ensure};
 use crate::random::{Draw, Rng};
@@ -126,7 +126,7 @@ impl Actor {
     }
 
     fn step(&mut self) -> Outcome {
-        match self.rng.below(58) {
+        match self.rng.below(62) {
             54..58 => self.transaction(),
             0..12 => self.put(),
             48..50 => self.put_late(),
@@ -142,7 +142,9 @@ impl Actor {
             35..38 => self.work(),
             38..40 => self.create(),
             40 => self.drop_own(),
-            41..43 => self.put_own(),
+            41 | 42 => self.put_own(),
+            58..60 => self.put_own(),
+            60 | 61 => self.read_own(),
             43..45 => self.juggle(),
             _ => self.inspect(),
         }
@@ -421,8 +423,7 @@ impl Actor {
             return self.drop_own();
         }
         let name = format!("{}{}", own_prefix(self.ledger.thread), self.ledger.new_number());
-        let created =
-            self.call("create_keyspace", |h, rng| h.db.create_keyspace(&name, keyspace_options(rng)))?;
+        let created = self.call("create_keyspace", |h, rng| h.db.create_keyspace(&name, own_options(rng)))?;
         if let (Some(keyspace), Some(handles)) = (created, &mut self.handles) {
             self.ledger.content_mut(&name);
             handles.own.insert(name, keyspace);
@@ -459,6 +460,20 @@ impl Actor {
             self.ledger.content_mut(&name).insert(key, number);
         }
         Ok(())
+    }
+
+    /// Reads a keyspace of its own, which may have no order, as a whole.
+    fn read_own(&mut self) -> Outcome {
+        let names = self.ledger.own();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let name = self.rng.pick(&names).clone();
+        let read = |h: &mut Handles, _: &mut Rng| h.own[&name].entries().collect::<cairn::Result<Vec<_>>>();
+        let Some(entries) = self.call("entries", read)? else { return Ok(()) };
+        let found = entries.iter().map(parse).collect::<Outcome<Content>>()?;
+        ensure!(found.len() == entries.len(), "entries shows a key twice");
+        compare("entries", &found, self.ledger.content(&name))
     }
 
     /// Clones, drops and reopens handles.
@@ -530,7 +545,10 @@ impl Actor {
     }
 
     fn late_call(&mut self) -> Outcome {
-        match self.rng.below(19) {
+        match self.rng.below(22) {
+            19 => self.transaction(),
+            20 => self.put_own(),
+            21 => self.read_own(),
             0..2 => self.put(),
             16 => self.put_late(),
             17..19 => self.look_at_versions(),

@@ -244,7 +244,7 @@ fn look_at_files(site: &Site, db: &Database) -> Outcome {
         }
     }
     let names = site.disk.list(&site.path)?;
-    let (mut tables, mut manifests, mut logs, mut value_files) = (BTreeSet::new(), 0, 0, 0);
+    let (mut tables, mut manifests, mut logs, mut value_files, mut hints) = (BTreeSet::new(), 0, 0, 0, 0);
     for name in &names {
         match name.as_str() {
             "LOCK" | "RESERVE" => {}
@@ -252,6 +252,7 @@ fn look_at_files(site: &Site, db: &Database) -> Outcome {
             name if name.starts_with("wal-") && name.ends_with(".log") => logs += 1,
             name if name.starts_with("wal-") && name.ends_with(".spare") => {}
             name if name.ends_with(".val") => value_files += 1,
+            name if name.ends_with(".hnt") => hints += 1,
             name if name.starts_with("manifest-") && !name.ends_with(".tmp") => manifests += 1,
             name => return Err(Finding::new(format!("{name} is no file of a database: {names:?}"))),
         }
@@ -262,9 +263,14 @@ fn look_at_files(site: &Site, db: &Database) -> Outcome {
     );
     ensure!(manifests == 1, "there are {manifests} manifests: {names:?}");
     let stats = db.stats();
-    let known = (stats.log.segments + stats.values.logs, stats.values.files);
-    let found = (logs, value_files);
-    ensure!(found == known, "there are {found:?} logs and value files, and {known:?} are known: {names:?}");
+    let of_indexes = stats.keyspaces.iter().filter_map(|keyspace| keyspace.hash_log.as_ref());
+    let known_hints: usize = of_indexes.map(|index| index.hint_files).sum();
+    let known = (stats.log.segments + stats.values.logs, stats.values.files, known_hints);
+    let found = (logs, value_files, hints);
+    ensure!(
+        found == known,
+        "there are {found:?} logs, value files and hint files, and {known:?} are known: {names:?}"
+    );
     Ok(())
 }
 
