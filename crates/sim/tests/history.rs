@@ -42,7 +42,7 @@ fn every_history_has_an_order_that_explains_it() {
     println!("{transactions} transactions, {conflicts} conflicts");
     sim::count("serializability: transactions", transactions);
     assert!(
-        transactions > sim::scaled(10_000, 1_000) && conflicts > sim::scaled(1_000, 100),
+        transactions > sim::scaled(5_000, 500) && conflicts > sim::scaled(500, 50),
         "{transactions} transactions, {conflicts} conflicts"
     );
     assert!(report.count > sim::scaled(100_000, 10_000) && crashes == 4 * crashing());
