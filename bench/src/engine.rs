@@ -116,8 +116,8 @@ pub trait Engine: Send + Sync {
     fn scan_back(&self, from: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<()>;
 
     /// Reads two keys and stores a value under both, in one serializable transaction, which is repeated until it meets no conflict. Returns how
-    /// often it has met one.
-    fn update_both(&self, _keys: [&[u8]; 2], _values: [&[u8]; 2], _sync: bool) -> Result<u64> {
+    /// many of the keys it has found, and how often it has met a conflict.
+    fn update_both(&self, _keys: [&[u8]; 2], _values: [&[u8]; 2], _sync: bool) -> Result<(u64, u64)> {
         Err(Error::new("the engine has no transactions"))
     }
 

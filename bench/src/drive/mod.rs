@@ -207,8 +207,9 @@ fn mixed(
                 let (from_key, to_key) = (key.of(from), other.of(to));
                 let values = [job.values.of(phase, from), job.values.of(phase, to)];
                 tally.bytes_put += (from_key.len() + to_key.len() + values[0].len() + values[1].len()) as u64;
-                tally.found += 2;
-                tally.conflicts += engine.update_both([from_key, to_key], values, job.sync)?;
+                let (found, conflicts) = engine.update_both([from_key, to_key], values, job.sync)?;
+                tally.found += found;
+                tally.conflicts += conflicts;
             }
             Kind::Delete => {
                 let key = key.of(chooser.number(op));

@@ -6,7 +6,6 @@ use cairn::{
     TransactionOptions, Versions,
 };
 use std::collections::BTreeMap;
-use std::hint::black_box;
 use std::path::Path;
 use std::time::Duration;
 
@@ -216,20 +215,21 @@ impl Engine for Cairn {
         Ok(())
     }
 
-    fn update_both(&self, keys: [&[u8]; 2], values: [&[u8]; 2], sync: bool) -> Result<u64> {
+    fn update_both(&self, keys: [&[u8]; 2], values: [&[u8]; 2], sync: bool) -> Result<(u64, u64)> {
         let options = TransactionOptions::default().durability(self.durability(sync)).retries(u32::MAX);
         let mut runs = 0;
-        self.db.transaction_with(&options, |tx| {
+        let found = self.db.transaction_with(&options, |tx| {
             runs += 1;
+            let mut found = 0;
             for key in keys {
-                black_box(tx.get(&self.keyspace, key)?);
+                found += u64::from(tx.get(&self.keyspace, key)?.is_some());
             }
             for (key, value) in keys.into_iter().zip(values) {
                 tx.put(&self.keyspace, key, value)?;
             }
-            cairn::Result::Ok(())
+            cairn::Result::Ok(found)
         })?;
-        Ok(runs - 1)
+        Ok((found, runs - 1))
     }
 
     fn flush(&self) -> Result<()> {

@@ -19,7 +19,6 @@ use fjall::{
     Readable,
 };
 use std::collections::BTreeMap;
-use std::hint::black_box;
 use std::ops::Bound;
 use std::path::Path;
 use std::time::Duration;
@@ -146,21 +145,22 @@ impl Engine for Fjall {
         visit_all(self.db.snapshot().range::<&[u8], _>(&self.keyspace, (Bound::Unbounded, from)).rev(), visit)
     }
 
-    fn update_both(&self, keys: [&[u8]; 2], values: [&[u8]; 2], sync: bool) -> Result<u64> {
+    fn update_both(&self, keys: [&[u8]; 2], values: [&[u8]; 2], sync: bool) -> Result<(u64, u64)> {
         let mut conflicts = 0;
         loop {
             let mut tx = self.transactions.write_tx().map_err(error)?;
             if sync {
                 tx = tx.durability(Some(PersistMode::SyncData));
             }
+            let mut found = 0;
             for key in keys {
-                black_box(tx.get(&self.keyspace, key).map_err(error)?);
+                found += u64::from(tx.get(&self.keyspace, key).map_err(error)?.is_some());
             }
             for (key, value) in keys.into_iter().zip(values) {
                 tx.insert(&self.keyspace, key, value);
             }
             if tx.commit().map_err(error)?.is_ok() {
-                return Ok(conflicts);
+                return Ok((found, conflicts));
             }
             conflicts += 1;
         }

@@ -18,7 +18,6 @@ use redb::{AccessGuard, Cursor, Database, Durability, ReadOnlyTable, ReadableDat
 use redb::{Table, TableDefinition};
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::hint::black_box;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -126,17 +125,19 @@ impl Engine for Redb {
         self.write(sync, |table| table.remove(key).map(drop).map_err(error))
     }
 
-    fn update_both(&self, keys: [&[u8]; 2], values: [&[u8]; 2], sync: bool) -> Result<u64> {
+    fn update_both(&self, keys: [&[u8]; 2], values: [&[u8]; 2], sync: bool) -> Result<(u64, u64)> {
+        let mut found = 0;
         self.write(sync, |table| {
             for key in keys {
-                black_box(table.get(key).map_err(error)?);
+                found += u64::from(table.get(key).map_err(error)?.is_some());
             }
             for (key, value) in keys.into_iter().zip(values) {
                 table.insert(key, value).map_err(error)?;
             }
             Ok(())
         })?;
-        Ok(0)
+        // One writer at a time meets no other.
+        Ok((found, 0))
     }
 
     fn get(&self, key: &[u8], show: &mut dyn FnMut(&[u8])) -> Result<bool> {

@@ -10,8 +10,8 @@ use super::locked;
 use crate::engine::{Engine, Error, Kind, RequestedSettings, Result, Stalls, Visit};
 use ::rocksdb::statistics::{StatsLevel, Ticker};
 use ::rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, DBRawIterator, Options, ReadOptions,
-    WaitForCompactOptions, WriteOptions, properties,
+    BlockBasedOptions, Cache, DB, DBAccess, DBCompressionType, DBRawIterator, DBRawIteratorWithThreadMode,
+    Options, ReadOptions, WaitForCompactOptions, WriteOptions, properties,
 };
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -281,9 +281,9 @@ impl Engine for RocksDb {
 }
 
 /// Visits the entry at the cursor and the following ones. Returns the error that may have ended the iteration.
-pub(super) fn visit_all<'db>(
-    mut cursor: DBRawIterator<'db>,
-    step: impl Fn(&mut DBRawIterator<'db>),
+pub(super) fn visit_all<'db, D: DBAccess>(
+    mut cursor: DBRawIteratorWithThreadMode<'db, D>,
+    step: impl Fn(&mut DBRawIteratorWithThreadMode<'db, D>),
     visit: &mut Visit<'_>,
 ) -> Result<()> {
     while let Some((key, value)) = cursor.item() {

@@ -3,14 +3,13 @@
 //! A read counts for the comparison if it is made by `GetForUpdate`. With a snapshot that is taken at the beginning, in which these reads are made, a
 //! transaction of single keys is serializable.
 
-use super::rocksdb::{self, Variant};
+use super::rocksdb::{self, Variant, visit_all};
 use crate::engine::{Engine, Kind, RequestedSettings, Result, Visit};
 use ::rocksdb::{
     DBRawIteratorWithThreadMode, ErrorKind, OptimisticTransactionDB, OptimisticTransactionOptions,
     ReadOptions, WaitForCompactOptions, WriteOptions,
 };
 use std::collections::BTreeMap;
-use std::hint::black_box;
 use std::path::Path;
 use std::time::Duration;
 
@@ -50,20 +49,6 @@ impl Optimistic {
 
 type Cursor<'a> = DBRawIteratorWithThreadMode<'a, OptimisticTransactionDB>;
 
-fn visit_all<'a>(
-    mut cursor: Cursor<'a>,
-    step: impl Fn(&mut Cursor<'a>),
-    visit: &mut Visit<'_>,
-) -> Result<()> {
-    while let Some((key, value)) = cursor.item() {
-        if !visit(key, value) {
-            return Ok(());
-        }
-        step(&mut cursor);
-    }
-    Ok(cursor.status()?)
-}
-
 impl Engine for Optimistic {
     fn settings(&self) -> BTreeMap<String, String> {
         self.settings.clone()
@@ -100,24 +85,25 @@ impl Engine for Optimistic {
         visit_all(cursor, Cursor::prev, visit)
     }
 
-    fn update_both(&self, keys: [&[u8]; 2], values: [&[u8]; 2], sync: bool) -> Result<u64> {
+    fn update_both(&self, keys: [&[u8]; 2], values: [&[u8]; 2], sync: bool) -> Result<(u64, u64)> {
         let mut options = OptimisticTransactionOptions::default();
         options.set_snapshot(true);
         let mut conflicts = 0;
         loop {
             let tx = self.db.transaction_opt(self.write_options(sync), &options);
             let snapshot = tx.snapshot();
+            let mut found = 0;
             for key in keys {
                 let mut read = ReadOptions::default();
                 read.set_snapshot(&snapshot);
-                black_box(tx.get_pinned_for_update_opt(key, true, &read)?);
+                found += u64::from(tx.get_pinned_for_update_opt(key, true, &read)?.is_some());
             }
             for (key, value) in keys.into_iter().zip(values) {
                 tx.put(key, value)?;
             }
             drop(snapshot);
             match tx.commit() {
-                Ok(()) => return Ok(conflicts),
+                Ok(()) => return Ok((found, conflicts)),
                 // `TryAgain`: the memtables do not reach back to the beginning.
                 Err(e) if matches!(e.kind(), ErrorKind::Busy | ErrorKind::TryAgain) => conflicts += 1,
                 Err(e) => return Err(e.into()),

@@ -84,9 +84,6 @@ fn segment_of(file: SegmentFile) -> u64 {
     }
 }
 
-/// An opening inserts so many slots at once, or those of one hint file, if that has more: each insertion moves the slots of all leaves.
-const LOADED_AT_ONCE: usize = 4 << 20;
-
 impl HashLog {
     /// That of a new keyspace.
     pub(crate) fn new(keyspace: u64) -> HashLog {
@@ -103,7 +100,8 @@ impl HashLog {
         }
     }
 
-    /// Reads the hint files of a keyspace. `len_of` tells the length of a file with entries.
+    /// Reads the hint files of a keyspace. `len_of` tells the length of a file with entries. Slots of so many bytes are inserted `at_once`, or
+    /// those of one hint file, if it has more: each insertion moves the slots of all leaves.
     ///
     /// # Errors
     /// Those of reading hint files, and of `len_of`.
@@ -111,6 +109,7 @@ impl HashLog {
         keyspace: u64,
         hints: &BTreeMap<u64, HintFile>,
         reader: &HintReader,
+        at_once: u64,
         len_of: &dyn Fn(SegmentFile) -> Result<u64>,
     ) -> Result<HashLog> {
         let loaded = HashLog::new(keyspace);
@@ -128,7 +127,7 @@ impl HashLog {
                 Ok(())
             })?;
             loaded.newest.fetch_max(file.max_seq, Ordering::Relaxed);
-            if slots.len() >= LOADED_AT_ONCE {
+            if slots.len() * size_of::<NewSlot>() >= at_once as usize {
                 loaded.load_slots(&mut slots, &mut bytes);
             }
         }

@@ -24,9 +24,6 @@ use base::{EntryKind, Result, Seq, Time, Trailer};
 use record::LARGE_LEN;
 use std::sync::Arc;
 
-/// A transaction is compared with others at most so often before it takes the writer.
-const COMPARISONS: usize = 3;
-
 impl DbInner {
     /// The writer, if it is free and the queue is empty. Before a write without a sync also waits a moment for it; before a sync it is
     /// better to queue.
@@ -128,14 +125,12 @@ impl DbInner {
         reads: Option<Box<ReadSet>>,
         durability: Durability,
     ) -> Result<()> {
-        match reads {
-            None => self.write_compared(batch, None, durability),
-            Some(reads) => {
-                let result = self.write_compared(batch, Some(reads), durability);
-                self.counters.note_transaction(&result);
-                result
-            }
+        let is_compared = reads.is_some();
+        let result = self.write_compared(batch, reads, durability);
+        if is_compared {
+            self.counters.note_transaction(&result);
         }
+        result
     }
 
     fn write_compared(
@@ -162,14 +157,7 @@ impl DbInner {
         }
         if let Some(reads) = &mut reads {
             self.status.check_running()?;
-            // Again, if other commits came in between: so that the holder of the writer has little left to compare.
-            for _ in 0..COMPARISONS {
-                let newest = self.visible.newest();
-                reads.check_until(newest)?;
-                if newest == self.visible.newest() {
-                    break;
-                }
-            }
+            reads.check_until(self.visible.newest())?;
         }
         self.prepare_times(&batch)?;
         match self.take_writer(durability) {
