@@ -200,10 +200,9 @@ fn mixed(
             }
             Kind::Transfer => {
                 let from = chooser.number(op);
-                // Another account, with the same likelihood each.
-                let others = job.num - job.first - 1;
-                let ahead = 1 + below(random(picker.seed ^ 2, op), others.max(1));
-                let to = job.first + (from - job.first + ahead) % (job.num - job.first);
+                // Another account, chosen like the first.
+                let mut others = (1..).map(|i| chooser.number(op + i * job.ops));
+                let to = others.find(|to| *to != from).expect("the numbers do not end");
                 let (from_key, to_key) = (key.of(from), other.of(to));
                 let values = [job.values.of(phase, from), job.values.of(phase, to)];
                 tally.bytes_put += (from_key.len() + to_key.len() + values[0].len() + values[1].len()) as u64;
