@@ -46,7 +46,7 @@ impl Keyspace {
         self.compare_and_swap_with(key, current, new, durability)
     }
 
-    /// [`Keyspace::compare_and_swap`] with the given durability.
+    /// [`Keyspace::compare_and_swap`] with the given durability. A step that writes nothing makes nothing durable.
     ///
     /// # Errors
     /// As for [`Keyspace::compare_and_swap`].
@@ -74,7 +74,7 @@ impl Keyspace {
         self.put_if_absent_with(key, value, self.database().options.durability)
     }
 
-    /// [`Keyspace::put_if_absent`] with the given durability.
+    /// [`Keyspace::put_if_absent`] with the given durability. A step that writes nothing makes nothing durable.
     ///
     /// # Errors
     /// As for [`Keyspace::compare_and_swap`].
@@ -118,7 +118,7 @@ impl Keyspace {
         self.fetch_update_with(key, update, self.database().options.durability)
     }
 
-    /// [`Keyspace::fetch_update`] with the given durability.
+    /// [`Keyspace::fetch_update`] with the given durability. A step that writes nothing makes nothing durable.
     ///
     /// # Errors
     /// As for [`Keyspace::compare_and_swap`].

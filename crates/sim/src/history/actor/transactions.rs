@@ -181,12 +181,17 @@ impl Actor<'_> {
             },
             false => (None, way == 2),
         };
+        // A step from nothing to nothing is a read: it syncs nothing either.
+        let writes = |before: &Option<Slice>| before.is_some() || new.is_some();
         let called = self.world.clock.tick();
         // What it has found, and whether it has written.
         let result = match way {
-            0 => keyspace.fetch_update_with(&key, |_| new.clone(), durability).map(|before| (before, true)),
+            0 => {
+                let result = keyspace.fetch_update_with(&key, |_| new.clone(), durability);
+                result.map(|before| (before.clone(), writes(&before)))
+            }
             1 => match keyspace.compare_and_swap_with(&key, guess.as_deref(), new.as_deref(), durability) {
-                Ok(Ok(())) => Ok((guess.clone(), true)),
+                Ok(Ok(())) => Ok((guess.clone(), writes(&guess))),
                 Ok(Err(other)) => Ok((other, false)),
                 Err(error) => Err(error),
             },
