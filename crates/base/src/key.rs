@@ -27,6 +27,10 @@ pub enum EntryKind {
     Reference = 3,
     /// All keys from this one up to an end key, which is stored as the value, are deleted. Used in logs only.
     DeleteRange = 4,
+    /// A put with the time from which on it counts as a delete, its *expiry*, behind the value.
+    ExpiringPut = 5,
+    /// A reference with an expiry behind it. Used in tables only.
+    ExpiringReference = 7,
 }
 
 impl EntryKind {
@@ -37,10 +41,15 @@ impl EntryKind {
             0 => Some(EntryKind::Delete),
             1 => Some(EntryKind::Put),
             3 => Some(EntryKind::Reference),
+            5 => Some(EntryKind::ExpiringPut),
+            7 => Some(EntryKind::ExpiringReference),
             _ => None,
         }
     }
 }
+
+/// Set in the codes of kinds whose entries have an expiry.
+const EXPIRES: u8 = 4;
 
 /// Sequence number and kind of an entry, packed into one integer that orders by sequence number first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,7 +84,26 @@ impl Trailer {
     /// Whether the entry has a reference in place of its value.
     #[inline]
     pub fn is_reference(self) -> bool {
-        self.kind_code() == EntryKind::Reference as u8
+        self.kind_code() & !EXPIRES == EntryKind::Reference as u8
+    }
+
+    /// Whether the entry has an expiry behind its value: see [`crate::expiry`].
+    #[inline]
+    pub fn expires(self) -> bool {
+        self.kind_code() & (EXPIRES | 1) == EXPIRES | 1
+    }
+
+    /// The trailer of the same write with a reference in place of its value, or with its value in place of a reference.
+    #[inline]
+    pub fn with_reference(self, is_reference: bool) -> Trailer {
+        let bit = EntryKind::Reference as u64 & !(EntryKind::Put as u64);
+        Trailer(if is_reference { self.0 | bit } else { self.0 & !bit })
+    }
+
+    /// The trailer of the same write as a tombstone.
+    #[inline]
+    pub fn as_delete(self) -> Trailer {
+        Trailer::new(self.seq(), EntryKind::Delete)
     }
 
     /// Whether the entry is a tombstone.

@@ -6,7 +6,9 @@
 pub mod checksum;
 pub mod codec;
 mod cursor;
+pub mod duration;
 mod error;
+pub mod expiry;
 mod key;
 pub mod limits;
 mod names;

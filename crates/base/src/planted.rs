@@ -37,6 +37,20 @@ bugs! {
     DropTombstoneEarly,
     /// a compaction ignores snapshots
     IgnoreSnapshots,
+    /// a compaction drops expired entries that still hide older versions
+    DropExpiredEarly,
+    /// tables of which all entries have expired are removed although they hide older versions
+    RemoveExpiredTables,
+    /// a compaction drops what has expired by now, although an older reader sees it
+    DropExpiredDespiteReaders,
+    /// point reads show expired entries
+    ShowExpired,
+    /// a cursor that goes backward shows expired entries
+    ShowExpiredBackward,
+    /// recovery forgets expiries
+    ForgetExpiry,
+    /// a transaction commits although an entry that it has read has expired meanwhile
+    CommitDespiteExpiry,
     /// recovery takes the next sequence number from the manifest only, not from the logs
     ReuseSequenceNumber,
     /// recovery takes the next file number from the manifest only, not from the files

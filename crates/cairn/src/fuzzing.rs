@@ -25,7 +25,8 @@ pub fn batch(data: &[u8]) -> bool {
             assert!(entry.value.is_empty() || entry.key < entry.value);
         }
         assert!(entry.time.is_none() || head.time.is_some());
-        entry.put(&mut encoded);
+        assert!(entry.expiry.is_none() || head.expiries && entry.kind == EntryKind::Put);
+        entry.encode(&mut encoded);
     }
     if !batch.entries.is_empty() {
         return false;

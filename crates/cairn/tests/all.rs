@@ -11,6 +11,7 @@ mod damage;
 mod database;
 mod dead_ranges;
 mod docs;
+mod expiry;
 mod fixtures;
 mod full_disk;
 mod hash_log;

@@ -134,6 +134,7 @@ impl Seeds {
             cleared_seq: 0,
             shadowed: 0,
             times: None,
+            expiry: None,
             segments: Vec::new(),
         };
         let range = |from: &str, to: Option<&str>, seq| RangeTombstone {

@@ -2,6 +2,7 @@
 
 use crate::stored::{Ended, split_historical};
 use crate::version_key;
+use base::duration::{duration_text, parse_duration};
 use base::{Error, ErrorKind, Result, Seq, Slice, Time, Trailer};
 use std::fmt;
 use std::str::FromStr;
@@ -62,29 +63,12 @@ impl fmt::Display for Retention {
             Retention::None => f.write_str("none"),
             Retention::All => f.write_str("all"),
             Retention::Versions(versions) => write!(f, "versions({versions})"),
-            Retention::Age(age) => write!(f, "age({})", in_units(*age)),
+            Retention::Age(age) => write!(f, "age({})", duration_text(*age)),
             Retention::VersionsOrAge(versions, age) => {
-                write!(f, "versions({versions}) or age({})", in_units(*age))
+                write!(f, "versions({versions}) or age({})", duration_text(*age))
             }
         }
     }
-}
-
-/// Units of durations, and their microseconds.
-const UNITS: [(&str, u64); 6] = [
-    ("d", 86_400_000_000),
-    ("h", 3_600_000_000),
-    ("min", 60_000_000),
-    ("s", 1_000_000),
-    ("ms", 1000),
-    ("us", 1),
-];
-
-/// A duration in the largest unit of which it is a multiple.
-fn in_units(duration: Duration) -> String {
-    let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-    let (unit, each) = UNITS.into_iter().find(|(_, each)| micros.is_multiple_of(*each)).unwrap_or(("us", 1));
-    format!("{}{unit}", micros / each)
 }
 
 impl FromStr for Retention {
@@ -116,12 +100,7 @@ fn versions_in(text: &str) -> Option<u64> {
 
 /// The argument of `age(...)`, at least a microsecond.
 fn age_in(text: &str) -> Option<Duration> {
-    let age = text.strip_prefix("age(")?.strip_suffix(')')?;
-    let digits = age.find(|c: char| !c.is_ascii_digit())?;
-    let (number, unit) = age.split_at(digits);
-    let each = UNITS.into_iter().find(|(name, _)| *name == unit)?.1;
-    let micros = number.parse::<u64>().ok()?.checked_mul(each).filter(|micros| *micros > 0)?;
-    Some(Duration::from_micros(micros))
+    parse_duration(text.strip_prefix("age(")?.strip_suffix(')')?)
 }
 
 /// A version that a merge of the historical tree meets.

@@ -1,15 +1,41 @@
 //! Writing into a [`Batch`] by the handles of keyspaces.
 
-use super::keyspace::Keyspace;
+use super::keyspace::{Keyspace, finite};
 use crate::state::Batch;
 use crate::types::Bounds;
+use crate::wal::Entry;
 use base::{EntryKind, Result, Time};
 use std::ops::RangeBounds;
+use std::time::Duration;
 
 impl Batch {
     /// Sets `key` to `value`.
     pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
-        self.push(&keyspace.inner, EntryKind::Put, key.as_ref(), value.as_ref(), None);
+        let entry = Entry::put(key.as_ref(), value.as_ref());
+        self.push(&keyspace.inner, entry.until(keyspace.inner.default_expiry()));
+    }
+
+    /// Sets `key` to `value` for the duration `ttl`, from this call on. See [`Keyspace::put_with_ttl`].
+    pub fn put_with_ttl(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        ttl: Duration,
+    ) {
+        let expiry = keyspace.inner.clock.after(ttl);
+        self.push(&keyspace.inner, Entry::put(key.as_ref(), value.as_ref()).until(expiry));
+    }
+
+    /// Sets `key` to `value` until the time `expiry`. See [`Keyspace::put_until`].
+    pub fn put_until(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: Time,
+    ) {
+        self.push(&keyspace.inner, Entry::put(key.as_ref(), value.as_ref()).until(finite(expiry)));
     }
 
     /// Sets `key` to `value` as of `time`. See [`Keyspace::put_at`].
@@ -20,17 +46,17 @@ impl Batch {
         value: impl AsRef<[u8]>,
         time: Time,
     ) {
-        self.push(&keyspace.inner, EntryKind::Put, key.as_ref(), value.as_ref(), Some(time));
+        self.push(&keyspace.inner, Entry::put(key.as_ref(), value.as_ref()).at(Some(time)));
     }
 
     /// Deletes `key`.
     pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) {
-        self.push(&keyspace.inner, EntryKind::Delete, key.as_ref(), &[], None);
+        self.push(&keyspace.inner, Entry::delete(key.as_ref()));
     }
 
     /// Deletes `key` as of `time`. See [`Keyspace::put_at`].
     pub fn delete_at(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, time: Time) {
-        self.push(&keyspace.inner, EntryKind::Delete, key.as_ref(), &[], Some(time));
+        self.push(&keyspace.inner, Entry::delete(key.as_ref()).at(Some(time)));
     }
 
     /// Deletes all keys in `bounds`: those in the database, and those put earlier in this batch. See [`Keyspace::delete_range`].
@@ -71,7 +97,8 @@ impl Batch {
         match bounds {
             Ok(None) => {}
             Ok(Some(Bounds { from, to })) => {
-                self.push(&keyspace.inner, EntryKind::DeleteRange, &from, &to.unwrap_or_default(), None);
+                let to = to.unwrap_or_default();
+                self.push(&keyspace.inner, Entry::new(EntryKind::DeleteRange, &from, &to));
             }
             Err(e) => {
                 self.error.get_or_insert(e);

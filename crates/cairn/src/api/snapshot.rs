@@ -4,7 +4,7 @@ use super::keyspace::Keyspace;
 use crate::read::{
     AsOf, Cursor, Entries, HeldSeq, Range, RangeAt, ReadView, Version, VersionQuery, Versions,
 };
-use crate::state::{DbInner, Reader};
+use crate::state::{DbInner, ReadAt, Reader};
 use crate::types::Bounds;
 use base::{Error, Result, Seq, Slice, Time};
 use std::ops::RangeBounds;
@@ -14,12 +14,20 @@ use std::sync::Arc;
 pub(crate) struct SnapshotHold {
     pub db: Arc<DbInner>,
     pub seq: Seq,
+    /// What had expired by this time is not seen.
+    pub now: Time,
 }
 
 impl SnapshotHold {
     pub(crate) fn new(db: Arc<DbInner>) -> Arc<SnapshotHold> {
-        let seq = db.snapshots.take(&db.visible, Some(db.env.monotonic()));
-        Arc::new(SnapshotHold { db, seq })
+        loop {
+            let now = db.clock.now();
+            let seq = db.snapshots.take(&db.visible, Some(db.env.monotonic()));
+            let hold = SnapshotHold { db: db.clone(), seq, now };
+            if !db.clock.has_passed(now) {
+                return Arc::new(hold);
+            }
+        }
     }
 }
 
@@ -60,7 +68,7 @@ impl Snapshot {
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         let read_state = keyspace.inner.read_state.load();
         keyspace.inner.check_of(self.0.db.identity)?;
-        keyspace.inner.get_in(&read_state, key.as_ref(), self.0.seq).map_err(|e| self.read_error(keyspace, e))
+        keyspace.inner.get_in(&read_state, key.as_ref(), &self.at()).map_err(|e| self.read_error(keyspace, e))
     }
 
     /// Whether `key` had a value.
@@ -70,7 +78,7 @@ impl Snapshot {
     pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
         let read_state = keyspace.inner.read_state.load();
         keyspace.inner.check_of(self.0.db.identity)?;
-        let found = keyspace.inner.contains_in(&read_state, key.as_ref(), self.0.seq);
+        let found = keyspace.inner.contains_in(&read_state, key.as_ref(), &self.at());
         found.map_err(|e| self.read_error(keyspace, e))
     }
 
@@ -81,7 +89,7 @@ impl Snapshot {
     pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Vec<Option<Slice>>> {
         let read_state = keyspace.inner.read_state.load_full();
         keyspace.inner.check_of(self.0.db.identity)?;
-        keyspace.inner.multi_get_in(&read_state, keys, self.0.seq).map_err(|e| self.read_error(keyspace, e))
+        keyspace.inner.multi_get_in(&read_state, keys, &self.at()).map_err(|e| self.read_error(keyspace, e))
     }
 
     /// See [`Keyspace::range`].
@@ -185,13 +193,18 @@ impl Snapshot {
     }
 
     /// The error to report when a read has failed: the files of a keyspace that was dropped meanwhile may be gone.
-    fn read_error(&self, keyspace: &Keyspace, error: Error) -> Error {
+    /// The state that its reads see.
+    pub(crate) fn at(&self) -> ReadAt {
+        ReadAt::new(self.0.seq, self.0.now)
+    }
+
+    pub(crate) fn read_error(&self, keyspace: &Keyspace, error: Error) -> Error {
         let error = self.0.db.status.read_error(error);
         keyspace.inner.check_open().err().unwrap_or(error)
     }
 
     fn held(&self, keyspace: &Keyspace) -> (HeldSeq, Reader) {
-        (HeldSeq::of_snapshot(&keyspace.inner, self.0.seq), Reader::new(&self.0.db))
+        (HeldSeq::of_snapshot(&keyspace.inner, (self.0.seq, self.0.now)), Reader::new(&self.0.db))
     }
 
     fn versions(&self, keyspace: &Keyspace, query: Option<VersionQuery>) -> Result<Versions> {

@@ -310,6 +310,7 @@ impl DbInner {
                 let live =
                     hashed.iter_mut().find_map(|part| Some((part.take(placed.at, entry.keyspace)?, part)));
                 if let Some((live, part)) = live {
+                    let entry = &part.copied(entry);
                     let bytes = (entry.key.len() + entry.value.len()) as u64;
                     value_bytes += bytes + 1;
                     written = append_entry(&mut writer, &mut record, numbers, entry).and_then(|appended| {

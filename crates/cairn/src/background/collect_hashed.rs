@@ -2,7 +2,8 @@
 //! become.
 
 use crate::state::{DbInner, HashLog, KeyspaceInner, Moved};
-use base::{Error, Result, Seq};
+use crate::wal::Entry;
+use base::{Error, Result, Seq, Time};
 use hashlog::{Hint, HintFile, HintReader, HintWriter, Resolved, Slot, pack, resolve};
 use record::ChunkPlace;
 use std::iter::Peekable;
@@ -17,6 +18,8 @@ pub(super) struct HashedPart {
     resolved: Resolved,
     /// The largest sequence number of a reader that entries were kept for.
     newest_reader: Option<Seq>,
+    /// Entries whose expiry is not after this have expired for all readers.
+    expired_by: Time,
     /// The entries of the file that is read.
     left: Peekable<IntoIter<Slot>>,
     hints: HintWriter,
@@ -49,8 +52,9 @@ impl DbInner {
         for keyspace in keyspaces {
             let log = log_of(keyspace);
             // Before the readers are listed: one that begins later sees everything that these hint files have.
-            let known = log.hints();
+            let (known, now) = (log.hints(), self.moment());
             let readers = self.readers_of(keyspace);
+            let expired_by = self.expired_by(keyspace, now, readers.first().copied());
             let resolved = resolve(&log.index, &known, &reader, files, &readers, step)?;
             let number = self.new_number();
             hint_files.push(number);
@@ -61,6 +65,7 @@ impl DbInner {
                 keyspace: keyspace.clone(),
                 resolved,
                 newest_reader,
+                expired_by,
                 left,
                 hints,
                 moved: Moved::default(),
@@ -130,6 +135,14 @@ impl HashedPart {
         match self.keyspace.id == keyspace {
             true => self.left.next_if(|slot| slot.place.at() == at),
             false => None,
+        }
+    }
+
+    /// What is copied of an entry: of one that has expired a delete, which hides older ones.
+    pub(super) fn copied<'a>(&self, entry: &Entry<'a>) -> Entry<'a> {
+        match entry.expiry.is_some_and(|expiry| expiry <= self.expired_by) {
+            true => Entry { keyspace: entry.keyspace, ..Entry::delete(entry.key) },
+            false => *entry,
         }
     }
 

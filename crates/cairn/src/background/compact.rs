@@ -66,7 +66,11 @@ impl DbInner {
                 return picked;
             }
             // With a reader, its end makes the tree due.
-            let age = k.inner.options.history.only_age().filter(|_| oldest.is_none());
+            let age = match k.inner.is_historical() {
+                true => k.inner.options.history.only_age(),
+                false => k.inner.may_expire().then_some(Duration::ZERO),
+            };
+            let age = age.filter(|_| oldest.is_none());
             let expires = k.tree.next_horizon().zip(age).map(|(horizon, age)| horizon.saturating_add(age));
             state.not_due(id, context, oldest.filter(|_| oldest != context.oldest), expires);
             state.note_space(id, space);
@@ -168,6 +172,9 @@ impl DbInner {
             inline_values: plan.inlines_values() && self.has_room_for(plan.value_bytes()),
             cancelled: &self.status.cancelled,
             times: keyspace.times_of(),
+            expired_by: self
+                .expired_by(keyspace, now, snapshots.first().copied())
+                .max(plan.horizon.filter(|_| !keyspace.is_historical()).unwrap_or(Time::MIN)),
             late: plan.is_late(),
         };
         // A move writes nothing but the edit.

@@ -193,6 +193,8 @@ impl DbInner {
         }
         let sets: Vec<_> = part.memtables.iter().filter_map(|s| s.memtable.ranges()).collect();
         let ranges = RangeSet::union(sets.iter().map(|set| &**set));
+        // Before the readers are listed.
+        let now = self.moment();
         let snapshots = self.readers_of(&part.keyspace);
         let next_number = || self.new_number();
         let context = JobContext {
@@ -206,6 +208,7 @@ impl DbInner {
             inline_values: false,
             cancelled: &self.status.cancelled,
             times: part.keyspace.times_of(),
+            expired_by: self.expired_by(&part.keyspace, now, snapshots.first().copied()),
             late: true,
         };
         let cursors = part.memtables.iter().map(|s| s.memtable.cursor()).collect();

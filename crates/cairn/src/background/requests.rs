@@ -89,6 +89,8 @@ impl DbInner {
     }
 
     fn compact_tree(&self, keyspace: &Arc<KeyspaceInner>, from: &[u8], to: Option<&[u8]>) -> Result<()> {
+        // What expires during the request need not go.
+        let now = self.moment();
         let requested_seq = self.visible.newest();
         self.flush_keyspace(keyspace)?;
         // An explicit compaction retries tables that could not be read before.
@@ -100,7 +102,6 @@ impl DbInner {
             let picked = {
                 let _manifest = self.manifest.lock();
                 let mut state = self.state.lock();
-                let now = self.moment();
                 let oldest = self.oldest_reader(keyspace);
                 let horizon = self.horizon(keyspace, now, oldest);
                 let room = self.free_space_if_low(&state);

@@ -289,6 +289,7 @@ impl Recovery {
                 memtable: Memtable::empty(),
                 full: Vec::new(),
                 recovered: Recovered::default(),
+                has_expiries: false,
             };
             keyspaces.insert(id, replayed);
         }

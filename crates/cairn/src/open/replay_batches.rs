@@ -5,7 +5,8 @@ use super::replayed::{Keyspaces, Replayed, Spill};
 use crate::parts::{allocate, capacity_for};
 use crate::sync::Ordering;
 use crate::wal::{BatchRecord, LogRecord, check_dropped};
-use base::{Error, RangeSet, Result};
+use base::planted::{Bug, planted};
+use base::{Error, RangeSet, Result, Time};
 use hashlog::pack;
 use memtable::{LogPlace, Memtable};
 use record::chunk_place;
@@ -48,6 +49,8 @@ impl Recovery {
                     return Err(malformed());
                 }
             }
+            keyspace.has_expiries |= entry.expiry.is_some();
+            let entry = if planted(Bug::ForgetExpiry) { entry.until(None) } else { entry };
             entry.insert(&keyspace.memtable, seq, tail);
             if keyspace.hash_log.is_some() && spill == Spill::Nowhere {
                 // The log is kept, and a later flush leaves the entry where it is.
@@ -114,6 +117,7 @@ impl Recovery {
             inline_values: false,
             cancelled: &std::sync::atomic::AtomicBool::new(false),
             times: keyspace.times_of(),
+            expired_by: Time::MIN,
             late: true,
         };
         keyspace.flush(&memtable, &context, &mut |meta| self.space.open(meta))?;

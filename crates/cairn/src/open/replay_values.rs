@@ -3,7 +3,7 @@
 
 use super::recovery::Recovery;
 use super::replayed::Replayed;
-use crate::state::{FlushedSlot, HashLog};
+use crate::state::{FlushedSlot, HashLog, split_value};
 use crate::sync::Ordering;
 use crate::wal::{Entry, append_entry, end_value_file};
 use base::{Cursor as _, EntryKind, Result, Seq};
@@ -42,11 +42,12 @@ impl Recovery {
         entries.seek_to_first()?;
         let mut last: Option<Vec<u8>> = None;
         while entries.valid() {
-            let (key, trailer, value) = (entries.key(), entries.trailer(), entries.value());
+            let (key, trailer) = (entries.key(), entries.trailer());
+            let (value, expiry) = split_value(trailer, entries.value())?;
             if last.as_deref() != Some(key) {
                 let seq: Seq = trailer.seq();
                 let kind = if trailer.is_delete() { EntryKind::Delete } else { EntryKind::Put };
-                let entry = Entry { kind, keyspace: id, time: None, key, value };
+                let entry = Entry { keyspace: id, ..Entry::new(kind, key, value).until(expiry) };
                 let at = append_entry(&mut writer, &mut record, (seq, None), &entry)?.at;
                 if writer.buffered() >= PORTION {
                     writer.flush()?;

@@ -36,6 +36,8 @@ pub(crate) struct Replayed {
     /// Full memtables that could not be written to tables, oldest first.
     pub full: Vec<Arc<Memtable>>,
     pub recovered: Recovered,
+    /// Whether an entry that was replayed has an expiry.
+    pub has_expiries: bool,
 }
 
 impl Replayed {

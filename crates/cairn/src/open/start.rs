@@ -2,7 +2,7 @@
 
 use super::recovery::Recovery;
 use super::replayed::Keyspaces;
-use crate::parts::{ActiveCalls, Counters, RateLimiter, Scrub, Snapshots, VisibleSeq};
+use crate::parts::{ActiveCalls, Counters, ExpiryClock, RateLimiter, Scrub, Snapshots, VisibleSeq};
 use crate::state::{
     DbInner, ImmutableMemtable, KeyspaceState, Role, Signals, State, Status, Writer, new_commit,
 };
@@ -144,6 +144,7 @@ impl Recovery {
             tables: self.space,
             snapshots: Snapshots::default(),
             moments: Default::default(),
+            clock: Arc::new(ExpiryClock::new(self.env.clone())),
             retired: Default::default(),
             spare_memory: self.spare_memory,
             visible: VisibleSeq::new(end.seq),
@@ -192,6 +193,11 @@ impl DbInner {
                 (None, None) => Role::Plain,
             };
             let inner = self.new_keyspace(id, k.name, k.options, role, k.hash_log);
+            // What is in the files of a keyspace without order is not known.
+            let of_tables = || k.tree.version().tables().any(|(_, table)| table.meta.expiry.is_some());
+            if k.has_expiries || inner.hash_log.is_some() || of_tables() {
+                inner.note_expiries();
+            }
             // The times of its versions are not known, but not later than this.
             if !planted(Bug::ForgetNewestTime) {
                 inner.newest_time.store(self.last_time().micros(), Ordering::Relaxed);

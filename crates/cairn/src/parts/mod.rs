@@ -1,5 +1,5 @@
 //! Parts of the shared state that can be understood alone, each with its own lock or atomics: the write queue, the visible sequence number,
-//! the sequence numbers that readers hold, dead ranges, the disk reserve, counters and limits.
+//! the sequence numbers that readers hold, the clock of expiries, dead ranges, the disk reserve, counters and limits.
 //!
 //! Imports `types`, and `wal` because the reserve gives up recycled logs. Absent: keyspaces and the database.
 
@@ -8,6 +8,7 @@ mod counters;
 mod dead_ranges;
 mod disk_reserve;
 mod evicted;
+mod expiry_clock;
 mod held_seqs;
 mod memtable_limits;
 mod moments;
@@ -22,6 +23,7 @@ pub(crate) use counters::{Counters, KeyspaceCounters, Scrub, Stall};
 pub(crate) use dead_ranges::{DeadRange, DeadRanges, FoundRun};
 pub(crate) use disk_reserve::DiskReserve;
 pub(crate) use evicted::with_evictions;
+pub(crate) use expiry_clock::{ExpiryClock, whole};
 pub(crate) use held_seqs::{FlushGeneration, HeldSeqs, RetiredMemtables};
 pub(crate) use memtable_limits::{allocate, capacity_for, is_due, price};
 pub(crate) use moments::Moments;

@@ -1,7 +1,8 @@
 //! The entries of memtables as a flush writes them: large values are in the log, and tables get references to them.
 
 use base::checksum::checksum_of;
-use base::{Cursor, EntryKind, Reference, Result, Seq, Trailer};
+use base::expiry::EXPIRY_LEN;
+use base::{Cursor, Reference, Result, Seq, Trailer};
 use memtable::LogPlace;
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +13,7 @@ const MAX_LOGS: usize = 4096;
 /// A cursor over memtables whose large values are replaced by references; what is behind a value stays there. Reads forward only.
 pub(crate) struct WithReferences<C> {
     cursor: C,
-    /// Bytes behind each value.
+    /// Bytes behind each value, and behind its expiry.
     tail_len: usize,
     places: HashMap<Seq, LogPlace>,
     /// The encoded reference of the current entry, and what is behind the value; empty if it has its value.
@@ -20,7 +21,7 @@ pub(crate) struct WithReferences<C> {
 }
 
 impl<C: Cursor> WithReferences<C> {
-    /// `cursor` is over memtables whose large values are at `places`, and have `tail_len` bytes behind them that are not in the log.
+    /// `cursor` is over memtables whose large values are at `places`, and have an expiry and `tail_len` bytes behind them that are not in the log.
     pub(crate) fn new(cursor: C, tail_len: usize, places: Vec<LogPlace>) -> Self {
         let mut logs = HashSet::new();
         let mut is_near =
@@ -36,8 +37,9 @@ impl<C: Cursor> WithReferences<C> {
             return;
         }
         if let Some(&LogPlace { log, offset, .. }) = self.places.get(&self.cursor.trailer().seq()) {
-            let stored = self.cursor.value();
-            let (value, tail) = stored.split_at(stored.len() - self.tail_len);
+            let (stored, trailer) = (self.cursor.value(), self.cursor.trailer());
+            let tail_len = self.tail_len + if trailer.expires() { EXPIRY_LEN } else { 0 };
+            let (value, tail) = stored.split_at(stored.len() - tail_len);
             let len = value.len() as u32;
             Reference { segment: log, offset, len, checksum: checksum_of(value) }.encode(&mut self.reference);
             self.reference.extend_from_slice(tail);
@@ -69,7 +71,7 @@ impl<C: Cursor> Cursor for WithReferences<C> {
     fn trailer(&self) -> Trailer {
         match self.reference.is_empty() {
             true => self.cursor.trailer(),
-            false => Trailer::new(self.cursor.trailer().seq(), EntryKind::Reference),
+            false => self.cursor.trailer().with_reference(true),
         }
     }
 

@@ -6,10 +6,10 @@ use super::range_del::RangeDelFilter;
 use super::read_cost::{SkipCounter, charge_skipped};
 use super::read_view::{HeldSeq, ReadView, Source, current_read_state, sources};
 use super::values_ahead::{At, ValuesAhead};
-use crate::state::Reader;
+use crate::state::{Reader, expiry_of};
 use crate::types::{Bounds, successor};
 use base::planted::{Bug, planted};
-use base::{Cursor as _, Error, Result, Seq, Slice, same_key};
+use base::{Cursor as _, Error, Result, Seq, Slice, Time, same_key};
 use tree::{MergeCursor, SkipCharge};
 
 /// The value of an entry that the merge has moved past. Short values are copied: with values of 128 bytes in memory a backward scan is a
@@ -20,6 +20,7 @@ struct Saved {
     shared: Option<Slice>,
     /// Whether the value is a reference to the value.
     is_reference: bool,
+    expiry: Option<Time>,
     /// The sequence number of the entry.
     seq: Seq,
     /// Index of the source that has the entry.
@@ -30,10 +31,11 @@ impl Saved {
     const MAX_COPIED: usize = 1 << 10;
 
     /// `tail_len`: bytes behind the value that are not part of it.
-    fn set(&mut self, merge: &MergeCursor<Source>, tail_len: usize) {
+    fn set(&mut self, merge: &MergeCursor<Source>, tail_len: usize, expiry: Option<Time>) {
         let stored = merge.value();
         let trailer = merge.trailer();
         (self.is_reference, self.seq, self.source) = (trailer.is_reference(), trailer.seq(), merge.current());
+        self.expiry = expiry;
         let value = &stored[..stored.len() - tail_len];
         self.copy.clear();
         self.shared = (value.len() > Self::MAX_COPIED).then(|| shared_value(merge, tail_len));
@@ -106,6 +108,8 @@ pub struct Cursor {
     saved: Saved,
     /// Going forward: the value that the entry refers to.
     fetched: Option<Slice>,
+    /// Going forward: the expiry of the entry.
+    expiry: Option<Time>,
     /// Whether values are shown.
     shows_values: bool,
     ahead: ValuesAhead,
@@ -145,6 +149,7 @@ impl Cursor {
             key: Vec::new(),
             saved: Saved::default(),
             fetched: None,
+            expiry: None,
             shows_values,
             ahead: ValuesAhead::default(),
             skip_counter: SkipCounter::default(),
@@ -355,7 +360,47 @@ impl Cursor {
         if self.run.has_begun() {
             self.end_run(sought.map(Some), found.is_ok(), false);
         }
-        found
+        found?;
+        match self.place == Place::Forward && self.has_expired(self.expiry) {
+            true => self.pass_expired(false),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether an entry at which the cursor has arrived has expired.
+    #[inline]
+    fn has_expired(&self, expiry: Option<Time>) -> bool {
+        expiry.is_some_and(|expiry| expiry <= self.keyspace.now)
+    }
+
+    /// Goes on from an entry that has expired. It is not part of a dead range: a reader with an earlier clock sees it.
+    #[cold]
+    fn pass_expired(&mut self, backward: bool) -> Result<()> {
+        loop {
+            self.place = Place::Invalid;
+            let walked = match backward {
+                false => {
+                    self.charge_skip();
+                    self.key.clear();
+                    self.key.extend_from_slice(self.merge.key());
+                    self.merge.next()?;
+                    self.walk_forward(true)
+                }
+                true => self.walk_backward(),
+            };
+            if self.run.has_begun() {
+                self.end_run(None, walked.is_ok(), backward);
+            }
+            walked?;
+            let expiry = match self.place {
+                Place::Invalid => return Ok(()),
+                Place::Forward => self.expiry,
+                Place::Backward => self.saved.expiry,
+            };
+            if !self.has_expired(expiry) {
+                return Ok(());
+            }
+        }
     }
 
     /// Finds and saves the last key with a visible value at or before the merge's position. `sought`: the exclusive bound of a backward
@@ -366,7 +411,12 @@ impl Cursor {
         if self.run.has_begun() {
             self.end_run(sought, found.is_ok(), true);
         }
-        found
+        found?;
+        let is_shown = planted(Bug::ShowExpiredBackward);
+        match self.place == Place::Backward && self.has_expired(self.saved.expiry) && !is_shown {
+            true => self.pass_expired(true),
+            false => Ok(()),
+        }
     }
 
     #[cold]
@@ -425,8 +475,10 @@ impl Cursor {
                     continue;
                 }
                 if !trailer.is_delete() {
-                    self.keyspace.check_tail(self.merge.value())?;
-                    self.fetched = match trailer.is_reference() && self.shows_values {
+                    let stored = self.keyspace.without_time(self.merge.value())?;
+                    self.expiry = if trailer.expires() { Some(expiry_of(stored)?) } else { None };
+                    let is_seen = !self.has_expired(self.expiry);
+                    self.fetched = match trailer.is_reference() && self.shows_values && is_seen {
                         true => Some(self.fetch(false)?),
                         false => None,
                     };
@@ -498,7 +550,8 @@ impl Cursor {
                 false => self.merge.prev()?,
             }
         }
-        if found && self.saved.is_reference && self.shows_values {
+        let is_seen = !self.has_expired(self.saved.expiry);
+        if found && self.saved.is_reference && self.shows_values && is_seen {
             self.saved.shared = Some(self.fetch(true)?);
         }
         self.place = if found { Place::Backward } else { Place::Invalid };
@@ -533,10 +586,12 @@ impl Cursor {
         if self.merge.trailer().is_delete() {
             return Ok(false);
         }
-        self.keyspace.check_tail(self.merge.value())?;
+        let trailer = self.merge.trailer();
+        let stored = self.keyspace.without_time(self.merge.value())?;
+        let expiry = if trailer.expires() { Some(expiry_of(stored)?) } else { None };
         self.key.clear();
         self.key.extend_from_slice(self.merge.key());
-        self.saved.set(&self.merge, self.keyspace.tail_len);
+        self.saved.set(&self.merge, self.keyspace.tail_of(trailer), expiry);
         Ok(true)
     }
 
@@ -569,9 +624,21 @@ impl Cursor {
             Place::Forward => self.fetched.as_deref().unwrap_or_else(|| {
                 let stored = self.merge.value();
                 // Long enough: the cursor has checked that on its arrival.
-                &stored[..stored.len() - self.keyspace.tail_len]
+                &stored[..stored.len() - self.keyspace.tail_of(self.merge.trailer())]
             }),
             Place::Backward => self.saved.value(),
+            Place::Invalid => panic!("the cursor is not valid"),
+        }
+    }
+
+    /// When the entry expires, if it does: see [`Keyspace::put_with_ttl`](crate::Keyspace::put_with_ttl).
+    ///
+    /// # Panics
+    /// When the cursor is not valid.
+    pub fn expiry(&self) -> Option<Time> {
+        match self.place {
+            Place::Forward => self.expiry,
+            Place::Backward => self.saved.expiry,
             Place::Invalid => panic!("the cursor is not valid"),
         }
     }
@@ -584,7 +651,8 @@ impl Cursor {
     pub fn value_slice(&self) -> Slice {
         match self.place {
             Place::Forward => {
-                self.fetched.clone().unwrap_or_else(|| shared_value(&self.merge, self.keyspace.tail_len))
+                let tail_len = || self.keyspace.tail_of(self.merge.trailer());
+                self.fetched.clone().unwrap_or_else(|| shared_value(&self.merge, tail_len()))
             }
             Place::Backward => self.saved.slice(),
             Place::Invalid => panic!("the cursor is not valid"),

@@ -6,7 +6,7 @@
 
 use super::range::Range;
 use super::read_view::HeldSeq;
-use crate::state::{HashLog, KeyspaceInner, ReadState, Reader};
+use crate::state::{HashLog, KeyspaceInner, ReadState, Reader, split_value};
 use crate::wal::{Entries as Decoded, MAPS_RECORD, decode_batch};
 use base::{Cursor as _, EntryKind, Error, ErrorKind, Result, Seq, Slice};
 use hashlog::{FileUse, Place};
@@ -113,7 +113,9 @@ impl Hashed {
                 continue;
             };
             let keyspace: &KeyspaceInner = &self.keyspace;
-            if entry.keyspace != keyspace.id || (entry.kind == EntryKind::Delete) || seq > self.keyspace.seq {
+            let has_expired = entry.expiry.is_some_and(|expiry| expiry <= self.keyspace.now);
+            let is_delete = entry.kind == EntryKind::Delete || has_expired;
+            if entry.keyspace != keyspace.id || is_delete || seq > self.keyspace.seq {
                 continue;
             }
             let is_newer = self
@@ -142,7 +144,9 @@ impl Hashed {
                 continue;
             }
             let (key, is_delete) = (Slice::copy_from(memtables.key()), memtables.trailer().is_delete());
-            let value = Slice::copy_from(memtables.value());
+            let (value, expiry) = split_value(memtables.trailer(), memtables.value())?;
+            let is_delete = is_delete || expiry.is_some_and(|expiry| expiry <= self.keyspace.now);
+            let value = Slice::copy_from(value);
             while memtables.valid() && memtables.key() == &key[..] {
                 memtables.next()?;
             }

@@ -8,7 +8,7 @@
 //! Only part of the keys is in flight at a time: this bounds the memory for suspended lookups and the readahead of the operating system,
 //! which might otherwise be dropped before it is used.
 
-use crate::state::{KeyspaceInner, ReadState, shows};
+use crate::state::{KeyspaceInner, ReadAt, ReadState, shows};
 use base::planted::{Bug, planted};
 use base::{Error, Reference, Result, Seq, Slice, Trailer, hash};
 use std::task::Poll;
@@ -44,7 +44,7 @@ struct Batch<'a, K> {
     keyspace: &'a KeyspaceInner,
     read_state: &'a ReadState,
     keys: &'a [K],
-    seq: Seq,
+    at: &'a ReadAt,
     /// The results of the keys begun so far.
     values: Vec<Option<Slice>>,
     /// The suspended lookups, ascending by index.
@@ -54,23 +54,27 @@ struct Batch<'a, K> {
 }
 
 impl KeyspaceInner {
-    /// The value of `key` as of `seq`, in `read_state`.
-    pub(crate) fn get_in(&self, read_state: &ReadState, key: &[u8], seq: Seq) -> Result<Option<Slice>> {
+    /// The value of `key` in the state `at`, in `read_state`.
+    pub(crate) fn get_in(&self, read_state: &ReadState, key: &[u8], at: &ReadAt) -> Result<Option<Slice>> {
         if let Some(log) = &self.hash_log {
-            return self.get_by_hash(log, read_state, key, (seq, seq));
+            return self.get_by_hash(log, read_state, key, at, at.seq);
         }
-        let deleted = read_state.deleted_before(key, seq);
-        if let Some(value) = read_state.get_recent(key, seq, deleted, self.tail_len) {
+        let deleted = read_state.deleted_before(key, at.seq);
+        if let Some(value) = read_state.get_recent(key, at, deleted, self.tail_len) {
             return Ok(value);
         }
-        self.value_of(read_state.version.get_above(key, hash(key), seq, deleted)?, deleted)
+        self.value_of(read_state.version.get_above(key, hash(key), at.seq, deleted)?, at, deleted)
     }
 
-    /// The value of the entry that a lookup has found, unless it is deleted.
+    /// The value of the entry that a lookup has found, unless it is deleted or has expired.
     #[inline]
-    fn value_of(&self, found: Option<(Trailer, Slice)>, deleted: Seq) -> Result<Option<Slice>> {
-        let shown = found.filter(|(trailer, _)| shows(*trailer, deleted));
-        shown.map(|(trailer, value)| self.resolve(trailer, value)).transpose()
+    fn value_of(&self, found: Option<(Trailer, Slice)>, at: &ReadAt, deleted: Seq) -> Result<Option<Slice>> {
+        match found {
+            Some((trailer, stored)) if shows(trailer, deleted) && self.sees(at, trailer, &stored)? => {
+                self.resolve(trailer, stored).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// The newest entry of `key` as of `seq`, in `read_state`: with what is stored, and also if it is a delete. From a memtable only the part
@@ -88,32 +92,34 @@ impl KeyspaceInner {
         }
     }
 
-    /// Whether `key` has a value as of `seq`, in `read_state`.
-    pub(crate) fn contains_in(&self, read_state: &ReadState, key: &[u8], seq: Seq) -> Result<bool> {
+    /// Whether `key` has a value in the state `at`, in `read_state`.
+    pub(crate) fn contains_in(&self, read_state: &ReadState, key: &[u8], at: &ReadAt) -> Result<bool> {
         if let Some(log) = &self.hash_log {
-            return Ok(self.get_by_hash(log, read_state, key, (seq, seq))?.is_some());
+            return Ok(self.get_by_hash(log, read_state, key, at, at.seq)?.is_some());
         }
-        let deleted = read_state.deleted_before(key, seq);
-        if let Some(value) = read_state.get_recent(key, seq, deleted, self.tail_len) {
+        let deleted = read_state.deleted_before(key, at.seq);
+        if let Some(value) = read_state.get_recent(key, at, deleted, self.tail_len) {
             return Ok(value.is_some());
         }
-        let found = read_state.version.get_above(key, hash(key), seq, deleted)?;
-        Ok(found.is_some_and(|(trailer, _)| shows(trailer, deleted)))
+        match read_state.version.get_above(key, hash(key), at.seq, deleted)? {
+            Some((trailer, stored)) if shows(trailer, deleted) => self.sees(at, trailer, &stored),
+            _ => Ok(false),
+        }
     }
 
-    /// The values of `keys` as of `seq`, in `read_state`.
+    /// The values of `keys` in the state `at`, in `read_state`.
     pub(crate) fn multi_get_in<K: AsRef<[u8]>>(
         &self,
         read_state: &ReadState,
         keys: &[K],
-        seq: Seq,
+        at: &ReadAt,
     ) -> Result<Vec<Option<Slice>>> {
         if let Some(log) = &self.hash_log {
-            return self.multi_get_by_hash(log, read_state, keys, seq);
+            return self.multi_get_by_hash(log, read_state, keys, at);
         }
         let values = Vec::with_capacity(keys.len());
         let mut batch =
-            Batch { keyspace: self, read_state, keys, seq, values, waiting: Vec::new(), failed: None };
+            Batch { keyspace: self, read_state, keys, at, values, waiting: Vec::new(), failed: None };
         while batch.failed.is_none() && batch.values.len() < keys.len() {
             batch.begin((batch.values.len() + AT_ONCE).min(keys.len()));
             while !batch.waiting.is_empty() {
@@ -148,18 +154,18 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
     /// may block.
     fn look_for(&mut self, place: usize, last: bool) -> Result<Option<Slice>> {
         let key = self.keys[place].as_ref();
-        let deleted = self.read_state.deleted_before(key, self.seq);
-        if let Some(value) = self.read_state.get_recent(key, self.seq, deleted, self.keyspace.tail_len) {
+        let deleted = self.read_state.deleted_before(key, self.at.seq);
+        if let Some(value) = self.read_state.get_recent(key, self.at, deleted, self.keyspace.tail_len) {
             return Ok(value);
         }
         let at = PendingLookup::default();
         let mut waiting = Waiting { place, hash: hash(key), deleted, at, value: None };
         if last && self.waiting.is_empty() {
             // There is no other lookup to overlap with.
-            let found = self.read_state.version.get_above(key, waiting.hash, self.seq, deleted)?;
-            return self.keyspace.value_of(found, deleted);
+            let found = self.read_state.version.get_above(key, waiting.hash, self.at.seq, deleted)?;
+            return self.keyspace.value_of(found, self.at, deleted);
         }
-        match look(self.keyspace, self.read_state, self.seq, key, &mut waiting)? {
+        match look(self.keyspace, self.read_state, self.at, key, &mut waiting)? {
             Poll::Ready(value) => Ok(value),
             Poll::Pending => {
                 self.waiting.push(waiting);
@@ -170,14 +176,14 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
 
     /// Resumes the suspended lookups, each up to the next block that it needs.
     fn go_on(&mut self) {
-        let Batch { keyspace, read_state, keys, seq, values, waiting, failed } = self;
+        let Batch { keyspace, read_state, keys, at, values, waiting, failed } = self;
         let mix_up = planted(Bug::MixUpAnswers).then(|| waiting.first().map(|w| w.place)).flatten();
         waiting.retain_mut(|waiting| {
             let place = waiting.place;
             if failed.as_ref().is_some_and(|(first, _)| *first < place) {
                 return false;
             }
-            match look(keyspace, read_state, *seq, keys[place].as_ref(), waiting) {
+            match look(keyspace, read_state, at, keys[place].as_ref(), waiting) {
                 Ok(Poll::Pending) => return true,
                 Ok(Poll::Ready(value)) => values[mix_up.unwrap_or(place)] = value,
                 Err(error) => *failed = Some((place, error)),
@@ -191,7 +197,7 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
 fn look(
     keyspace: &KeyspaceInner,
     read_state: &ReadState,
-    seq: Seq,
+    at: &ReadAt,
     key: &[u8],
     waiting: &mut Waiting,
 ) -> Result<Poll<Option<Slice>>> {
@@ -199,13 +205,16 @@ fn look(
         return Ok(Poll::Ready(Some(keyspace.segments.read_waiting(&reference, true)?)));
     }
     let Waiting { hash, deleted, .. } = *waiting;
-    let lookup = LookupKey { key, hash, seq, above: deleted };
+    let lookup = LookupKey { key, hash, seq: at.seq, above: deleted };
     let Poll::Ready(found) = read_state.version.resume_lookup(&mut waiting.at, lookup)? else {
         return Ok(Poll::Pending);
     };
     let Some((trailer, value)) = found.filter(|(trailer, _)| shows(*trailer, deleted)) else {
         return Ok(Poll::Ready(None));
     };
+    if !keyspace.sees(at, trailer, &value)? {
+        return Ok(Poll::Ready(None));
+    }
     if !trailer.is_reference() {
         return keyspace.resolve(trailer, value).map(|value| Poll::Ready(Some(value)));
     }

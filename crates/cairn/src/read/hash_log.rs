@@ -1,7 +1,7 @@
 //! Point reads of a keyspace without order: candidates from the index, whose entries are read from their files until one has the key.
 
 use super::get::AT_ONCE;
-use crate::state::{HashLog, KeyspaceInner, ReadState};
+use crate::state::{HashLog, KeyspaceInner, ReadAt, ReadState};
 use crate::wal::{Entries, Entry, decode_batch};
 use base::planted::{Bug, planted};
 use base::{EntryKind, Error, ErrorKind, Result, Seq, Slice};
@@ -24,19 +24,19 @@ enum Read {
 }
 
 impl KeyspaceInner {
-    /// The value of `key` as of `seq` among the flushed entries. With `cached` nothing is waited for: `Pending` if an entry is not in memory, for
+    /// The value of `key` in the state `at`, of which `seq` is the number for flushed entries, among these. With `cached` nothing is waited for: `Pending` if an entry is not in memory, for
     /// which the disk was asked then.
     pub(super) fn find_by_hash(
         &self,
         log: &HashLog,
         key: &[u8],
-        seq: Seq,
+        (at, seq): (&ReadAt, Seq),
         cached: bool,
     ) -> Result<Poll<Option<Slice>>> {
         self.with_candidates(log, key, |candidates| {
             for candidate in candidates {
                 let Some(part) = self.read_part(candidate, cached)? else { return Ok(Poll::Pending) };
-                match self.read_candidate(log, candidate, part, key, seq)? {
+                match self.read_candidate(log, candidate, part, key, (at, seq))? {
                     Read::Other => {}
                     Read::Deleted => return Ok(Poll::Ready(None)),
                     Read::Value(value) => return Ok(Poll::Ready(Some(value))),
@@ -93,7 +93,7 @@ impl KeyspaceInner {
         candidate: &Candidate,
         part: Part,
         key: &[u8],
-        seq: Seq,
+        (at, seq): (&ReadAt, Seq),
     ) -> Result<Read> {
         let (entry, end) = self.entry_of(candidate, &part)?;
         // The hash alone proves nothing.
@@ -101,11 +101,12 @@ impl KeyspaceInner {
             return Ok(Read::Other);
         }
         let (is_delete, value) = (entry.kind == EntryKind::Delete, end - entry.value.len()..end);
+        let expiry = entry.expiry;
         // All that is flushed is visible to readers without a snapshot.
         if seq < log.newest() && self.seq_of(candidate, &part)? > seq {
             return Ok(Read::Other);
         }
-        if is_delete {
+        if is_delete || expiry.is_some_and(|expiry| !at.sees_until(expiry)) {
             return Ok(Read::Deleted);
         }
         // The value of a small entry does not keep all of a batch in memory.
@@ -150,40 +151,41 @@ impl KeyspaceInner {
         Error::corruption(&path, candidate.at.chunk, what)
     }
 
-    /// The value of `key` as of `seq`, in `read_state`. `flushed` is the number for flushed entries: `seq` again for a reader that holds it. A
+    /// The value of `key` in the state `at`, in `read_state`. `flushed` is the number for flushed entries: `at.seq` again for a reader that holds it. A
     /// reader that holds none takes the newest one, whatever its number (`Seq::MAX`), because a collection may have removed those before it:
-    /// then this is the value that the key has, or had at some time after the reader read `seq`.
+    /// then this is the value that the key has, or had at some time after the reader read `at.seq`.
     pub(crate) fn get_by_hash(
         &self,
         log: &HashLog,
         read_state: &ReadState,
         key: &[u8],
-        (seq, flushed): (Seq, Seq),
+        at: &ReadAt,
+        flushed: Seq,
     ) -> Result<Option<Slice>> {
-        match read_state.get_recent(key, seq, 0, 0) {
+        match read_state.get_recent(key, at, 0, 0) {
             Some(value) => Ok(value),
-            None => self.find_now(log, key, flushed),
+            None => self.find_now(log, key, (at, flushed)),
         }
     }
 
-    fn find_now(&self, log: &HashLog, key: &[u8], seq: Seq) -> Result<Option<Slice>> {
-        match self.find_by_hash(log, key, seq, false)? {
+    fn find_now(&self, log: &HashLog, key: &[u8], at: (&ReadAt, Seq)) -> Result<Option<Slice>> {
+        match self.find_by_hash(log, key, at, false)? {
             Poll::Ready(value) => Ok(value),
             Poll::Pending => unreachable!("only a read of what is cached is given up"),
         }
     }
 
-    /// The values of `keys` as of `seq`. The disk is asked for all entries of a hundred keys that are not in memory before one is waited for.
+    /// The values of `keys` in the state `at`. The disk is asked for all entries of a hundred keys that are not in memory before one is waited for.
     pub(super) fn multi_get_by_hash<K: AsRef<[u8]>>(
         &self,
         log: &HashLog,
         read_state: &ReadState,
         keys: &[K],
-        seq: Seq,
+        at: &ReadAt,
     ) -> Result<Vec<Option<Slice>>> {
-        let begin = |key: &K| match read_state.get_recent(key.as_ref(), seq, 0, 0) {
+        let begin = |key: &K| match read_state.get_recent(key.as_ref(), at, 0, 0) {
             Some(value) => Ok(Poll::Ready(value)),
-            None => self.find_by_hash(log, key.as_ref(), seq, true),
+            None => self.find_by_hash(log, key.as_ref(), (at, at.seq), true),
         };
         let mut values = Vec::with_capacity(keys.len());
         for keys in keys.chunks(AT_ONCE) {
@@ -191,7 +193,7 @@ impl KeyspaceInner {
             for (key, begun) in keys.iter().zip(begun) {
                 values.push(match begun {
                     Poll::Ready(value) => value,
-                    Poll::Pending => self.find_now(log, key.as_ref(), seq)?,
+                    Poll::Pending => self.find_now(log, key.as_ref(), (at, at.seq))?,
                 });
             }
         }

@@ -4,7 +4,7 @@ use super::cursor::Cursor;
 use super::read_view::ReadView;
 use crate::types::{Bounds, successor};
 use base::planted::{Bug, planted};
-use base::{Result, Slice};
+use base::{Result, Slice, Time};
 
 /// A double-ended iterator over the entries of a range. An error is yielded once; then the iterator ends.
 pub struct Range {
@@ -14,6 +14,8 @@ pub struct Range {
     read_view: ReadView,
     bounds: Bounds,
     shows_values: bool,
+    /// The first expiry among the entries that it has come to.
+    soonest: Option<Time>,
     done: bool,
 }
 
@@ -38,7 +40,7 @@ impl End {
 impl Range {
     pub(crate) fn new(read_view: ReadView, bounds: Bounds) -> Range {
         let (front, back) = (End::default(), End::default());
-        Range { read_view, bounds, front, back, shows_values: true, done: false }
+        Range { read_view, bounds, front, back, shows_values: true, soonest: None, done: false }
     }
 
     /// The keys alone, of the entries that are left. Values outside of the tree (`placement`) are not read.
@@ -63,6 +65,11 @@ impl Range {
     pub(crate) fn hide_values(&mut self) {
         self.shows_values = false;
         (self.front.cursor, self.back.cursor) = (None, None);
+    }
+
+    /// The first expiry among the entries that it has come to.
+    pub(crate) fn soonest_expiry(&self) -> Option<Time> {
+        self.soonest
     }
 
     /// Moves one end, and returns the key there.
@@ -100,6 +107,7 @@ impl Range {
         if !cursor.valid() || other.key.as_ref().is_some_and(meets) {
             return Ok(None);
         }
+        self.soonest = self.soonest.into_iter().chain(cursor.expiry()).min();
         let key = Slice::copy_from(cursor.key());
         end.key = Some(key.clone());
         Ok(Some(key))

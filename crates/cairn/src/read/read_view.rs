@@ -2,9 +2,9 @@
 //! cursor merges: memtables, tables of level 0, and guards.
 
 use super::range_del::RangeDelFilter;
-use crate::state::{KeyspaceInner, ReadState, Reader};
+use crate::state::{KeyspaceInner, ReadAt, ReadState, Reader};
 use crate::types::Bounds;
-use base::{Error, Seq};
+use base::{Error, Seq, Time};
 use memtable::MemtableCursor;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -63,6 +63,8 @@ pub(super) fn current_read_state(keyspace: &KeyspaceInner) -> Option<Arc<ReadSta
 pub(crate) struct HeldSeq {
     keyspace: Arc<KeyspaceInner>,
     pub seq: Seq,
+    /// What had expired by this time is not seen.
+    pub now: Time,
     by: By,
 }
 
@@ -74,24 +76,35 @@ enum By {
 }
 
 impl HeldSeq {
-    fn new(keyspace: &Arc<KeyspaceInner>, seq: Seq, slot: Option<usize>) -> HeldSeq {
-        HeldSeq { keyspace: keyspace.clone(), seq, by: slot.map_or(By::Map, By::Slot) }
+    fn new(keyspace: &Arc<KeyspaceInner>, (seq, now): (Seq, Time), slot: Option<usize>) -> HeldSeq {
+        HeldSeq { keyspace: keyspace.clone(), seq, now, by: slot.map_or(By::Map, By::Slot) }
     }
 
     /// Holds the newest visible sequence number.
     pub(crate) fn newest(keyspace: &Arc<KeyspaceInner>, db: &Reader) -> HeldSeq {
-        let (seq, slot) = db.hold_newest(keyspace);
-        HeldSeq::new(keyspace, seq, slot)
+        loop {
+            let now = keyspace.read_clock();
+            let (seq, slot) = db.hold_newest(keyspace);
+            let held = HeldSeq::new(keyspace, (seq, now), slot);
+            if keyspace.is_current(now) {
+                return held;
+            }
+        }
     }
 
-    /// Holds a number that a snapshot keeps held during this call.
-    pub(crate) fn of_snapshot(keyspace: &Arc<KeyspaceInner>, seq: Seq) -> HeldSeq {
-        HeldSeq::new(keyspace, seq, keyspace.readers.hold(seq))
+    /// Holds a number that a snapshot keeps held during this call, with its time.
+    pub(crate) fn of_snapshot(keyspace: &Arc<KeyspaceInner>, (seq, now): (Seq, Time)) -> HeldSeq {
+        HeldSeq::new(keyspace, (seq, now), keyspace.readers.hold(seq))
     }
 
     /// The same number for a user that is dropped before `self`.
     pub(crate) fn lend(&self) -> HeldSeq {
-        HeldSeq { keyspace: self.keyspace.clone(), seq: self.seq, by: By::Other }
+        HeldSeq { keyspace: self.keyspace.clone(), seq: self.seq, now: self.now, by: By::Other }
+    }
+
+    /// The state that its reads see.
+    pub(crate) fn at(&self) -> ReadAt {
+        ReadAt::new(self.seq, self.now)
     }
 }
 

@@ -477,7 +477,7 @@ impl KeyspaceInner {
         let historical = self.check_history()?;
         let view = VersionView::new(self, historical);
         if let Some((trailer, stored)) = self.newest_in(&view.primary, key, seq, suffix_of)? {
-            let newest = split_primary(&stored).map(|(_, time)| time).ok_or_else(|| self.no_time())?;
+            let newest = split_primary(&stored).map(|(_, time)| time).ok_or_else(|| self.no_tail())?;
             // A value is the newest of all, unless a range tombstone is newer. A delete need not be: a range tombstone may have evicted later
             // values, and be gone.
             if newest <= time && !trailer.is_delete() && view.primary.deleted_before(key, seq) < trailer.seq()
@@ -528,7 +528,7 @@ impl AsOf {
         })?;
         if let Some((trailer, stored)) = newest {
             let time = split_primary(&stored).map(|(_, time)| time);
-            let time = time.ok_or_else(|| keyspace.no_time())?;
+            let time = time.ok_or_else(|| keyspace.no_tail())?;
             // A delete need not be the newest version of all: see `KeyspaceInner::end_of_version_at`.
             let is_deleted =
                 || trailer.is_delete() || self.primary.deleted_before(key, self.keyspace.seq) > trailer.seq();

@@ -8,12 +8,13 @@ use super::status::{Signals, Status};
 use super::tables::Tables;
 use super::writer::Commit;
 use crate::parts::{
-    ActiveCall, ActiveCalls, Counters, DeadRanges, DiskReserve, KeyspaceCounters, Moments, RateLimiter,
-    RetiredMemtables, Scrub, Snapshots, VisibleSeq,
+    ActiveCall, ActiveCalls, Counters, DeadRanges, DiskReserve, ExpiryClock, KeyspaceCounters, Moments,
+    RateLimiter, RetiredMemtables, Scrub, Snapshots, VisibleSeq, whole,
 };
-use crate::sync::{ArcSwap, AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering};
+use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::types::{IoStats, KeyspaceOptions, Limits, Options};
 use crate::wal::Logs;
+use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq, Time};
 use env::{Env, FileLock, ForkGuard};
 use memtable::{Memtable, SpareMemory};
@@ -37,6 +38,8 @@ pub(crate) struct DbInner {
     pub snapshots: Snapshots,
     /// When readers began.
     pub moments: Moments,
+    /// By which entries expire.
+    pub clock: Arc<ExpiryClock>,
     /// Memtables that cursors still hold although they were flushed or their keyspace dropped.
     pub retired: RetiredMemtables,
     /// Memory of flushed memtables, for the next ones.
@@ -104,9 +107,11 @@ impl DbInner {
         Time::from_micros(self.retention_time.load(Ordering::Acquire))
     }
 
-    /// A time before the present one, for retention. By the clock alone: a caller's time after it makes no version expire.
+    /// A time before the present one, for retention and expiry. By the clock alone: a caller's time after it makes no version expire.
     pub(crate) fn moment(&self) -> Time {
-        Time::from_micros(self.env.wall_clock().micros().saturating_sub(1))
+        let wall = self.env.wall_clock();
+        self.clock.note(wall);
+        Time::from_micros(wall.micros().saturating_sub(1))
     }
 
     /// Notes that versions of a keyspace are removed as of a [`DbInner::moment`], before they are. Then all that is written from now on is
@@ -120,13 +125,14 @@ impl DbInner {
 
     /// Notes the newest visible number for [`Moments`].
     pub(crate) fn note_moment(&self) {
-        // The time first: readers at a later number began after it.
+        // The times first: readers at a later number began after them, also by the clock of expiries.
         let now = self.env.wall_clock();
+        self.clock.note(now);
         self.moments.note(self.visible.newest(), now);
     }
 
-    /// The time up to which versions of a historical keyspace must have ended to have expired, if time alone makes versions expire: for the
-    /// moment at which its oldest reader began. `now` was read before the readers were listed.
+    /// The time up to which versions of a historical keyspace must have ended, or the expiries of other entries must lie, to have expired, if time
+    /// alone makes any expire: for the moment at which its oldest reader began. `now` was read before the readers were listed.
     pub(crate) fn horizon(&self, keyspace: &KeyspaceInner, now: Time, oldest: Option<Seq>) -> Option<Time> {
         let horizon = self.horizon_at(keyspace, now, oldest)?;
         self.note_retention(keyspace, now);
@@ -140,9 +146,22 @@ impl DbInner {
         now: Time,
         oldest: Option<Seq>,
     ) -> Option<Time> {
-        let age = keyspace.options.history.only_age().filter(|_| keyspace.is_historical())?;
+        if !keyspace.is_historical() {
+            return keyspace.may_expire().then(|| self.expired_by(keyspace, now, oldest));
+        }
+        let age = keyspace.options.history.only_age()?;
         let moment = oldest.map_or(now, |seq| self.moments.before(seq).min(now));
         Some(moment.saturating_sub(age))
+    }
+
+    /// An entry whose expiry is not after this has expired for all readers; [`Time::MIN`]: none has. `now` is a [`DbInner::moment`] from before
+    /// the readers were listed.
+    pub(crate) fn expired_by(&self, keyspace: &KeyspaceInner, now: Time, oldest: Option<Seq>) -> Time {
+        match keyspace.may_expire() {
+            false => Time::MIN,
+            true if planted(Bug::DropExpiredDespiteReaders) => whole(now),
+            true => whole(oldest.map_or(now, |seq| self.moments.before(seq).min(now))),
+        }
     }
 
     pub(crate) fn new_number(&self) -> u64 {
@@ -250,6 +269,8 @@ impl DbInner {
             name,
             memtable_bytes: self.options.memtable_bytes(&options),
             read_state: ArcSwap::from_pointee(read_state),
+            clock: self.clock.clone(),
+            has_expiries: AtomicBool::new(false),
             segments: self.tables.segments.clone(),
             generation: Default::default(),
             readers,

@@ -1,9 +1,10 @@
 //! [`KeyspaceInner`], the state of a keyspace that its handles, batches and cursors share.
 
 use super::hash_log::HashLog;
-use super::read_state::ReadState;
-use crate::parts::{DeadRanges, FlushGeneration, HeldSeqs, KeyspaceCounters};
-use crate::sync::{ArcSwap, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use super::read_at::ReadAt;
+use super::read_state::{ReadState, expiry_len};
+use crate::parts::{DeadRanges, ExpiryClock, FlushGeneration, HeldSeqs, KeyspaceCounters};
+use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::types::{KeyspaceOptions, Limits};
 use crate::wal::Entry;
 use base::limits::MAX_KEYSPACE_NAME_LEN;
@@ -42,6 +43,9 @@ pub(crate) struct KeyspaceInner {
     /// Capacity of a new memtable: the option, or less when the memory budget is small.
     pub memtable_bytes: usize,
     pub read_state: ArcSwap<ReadState>,
+    pub clock: Arc<ExpiryClock>,
+    /// Whether an entry may have an expiry.
+    pub has_expiries: AtomicBool,
     pub segments: Arc<Segments>,
     /// Number of times that a flush has removed memtables from the read state.
     pub generation: FlushGeneration,
@@ -145,6 +149,64 @@ impl KeyspaceInner {
         }
     }
 
+    /// Checks that a put may have this expiry, and lets readers look at expiries from now on.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the keyspace has history.
+    #[inline]
+    pub(crate) fn check_expiry(&self, expiry: Option<Time>) -> Result<()> {
+        match expiry {
+            None => Ok(()),
+            Some(_) => self.expect_expiries(),
+        }
+    }
+
+    #[cold]
+    fn expect_expiries(&self) -> Result<()> {
+        if self.tail_len > 0 {
+            let what = "keeps its versions by the option history: no entry of it expires";
+            return Err(Error::invalid(format!("keyspace {:?} {what}", self.name)));
+        }
+        self.note_expiries();
+        Ok(())
+    }
+
+    /// From now on an entry may have an expiry.
+    pub(crate) fn note_expiries(&self) {
+        self.has_expiries.store(true, Ordering::Release);
+    }
+
+    /// Whether an entry may have an expiry.
+    #[inline]
+    pub(crate) fn may_expire(&self) -> bool {
+        self.has_expiries.load(Ordering::Acquire)
+    }
+
+    /// The clock of a reader that begins now, before it reads a sequence number; [`Time::MIN`], at which nothing has expired, if no entry
+    /// has an expiry.
+    #[inline]
+    pub(crate) fn read_clock(&self) -> Time {
+        match self.may_expire() {
+            true => self.clock.now(),
+            false => Time::MIN,
+        }
+    }
+
+    /// Whether no thread has read a later clock since a reader has read this one. A compaction that drops what has expired since then does not find
+    /// the reader, if it had no held number at that time.
+    #[inline]
+    pub(crate) fn is_current(&self, now: Time) -> bool {
+        match now {
+            Time::MIN => !self.may_expire(),
+            now => !self.clock.has_passed(now),
+        }
+    }
+
+    /// The expiry of a put without one of its own, by the option `ttl`.
+    pub(crate) fn default_expiry(&self) -> Option<Time> {
+        self.options.ttl.duration().and_then(|ttl| self.clock.after(ttl))
+    }
+
     /// The error for puts if the index of a keyspace without order does not fit into the memory budget.
     pub(crate) fn no_memory(&self) -> Error {
         let bytes = self.hash_log.as_ref().map_or(0, |log| log.index.memory());
@@ -214,34 +276,51 @@ impl KeyspaceInner {
         self.options.tree_options(self.id, &self.name, self.history_of())
     }
 
-    /// The value of an entry of a table: `stored`, or what it refers to, without the time.
+    /// The value of an entry of a table: `stored`, or what it refers to, without what is behind it.
     #[inline]
     pub(crate) fn resolve(&self, trailer: Trailer, stored: Slice) -> Result<Slice> {
         match trailer.is_reference() {
             true => self.segments.read_waiting(&self.segments.decode(&stored)?, false),
-            false if self.tail_len == 0 => Ok(stored),
-            false => self.cut(stored),
+            false if self.tail_of(trailer) == 0 => Ok(stored),
+            false => Ok(stored.slice_of(self.value_part(trailer, &stored)?)),
         }
     }
 
-    /// A value of a table of a primary keyspace without its time.
-    pub(crate) fn cut(&self, stored: Slice) -> Result<Slice> {
-        self.check_tail(&stored)?;
-        Ok(stored.slice_of(&stored[..stored.len() - self.tail_len]))
-    }
-
-    /// Checks that a stored value is long enough to have its time.
+    /// Bytes behind the value of an entry.
     #[inline]
-    pub(crate) fn check_tail(&self, stored: &[u8]) -> Result<()> {
-        match stored.len() >= self.tail_len {
-            true => Ok(()),
-            false => Err(self.no_time()),
+    pub(crate) fn tail_of(&self, trailer: Trailer) -> usize {
+        self.tail_len + expiry_len(trailer)
+    }
+
+    /// What a table has stored of an entry, without the time behind it.
+    #[inline]
+    pub(crate) fn without_time<'a>(&self, stored: &'a [u8]) -> Result<&'a [u8]> {
+        let len = stored.len().checked_sub(self.tail_len).ok_or_else(|| self.no_tail())?;
+        Ok(&stored[..len])
+    }
+
+    /// The value, or the reference to it, in what a table has stored.
+    #[inline]
+    pub(crate) fn value_part<'a>(&self, trailer: Trailer, stored: &'a [u8]) -> Result<&'a [u8]> {
+        let len = stored.len().checked_sub(self.tail_of(trailer)).ok_or_else(|| self.no_tail())?;
+        Ok(&stored[..len])
+    }
+
+    /// Whether a read sees an entry of a table that is no delete.
+    #[inline]
+    pub(crate) fn sees(&self, at: &ReadAt, trailer: Trailer, stored: &[u8]) -> Result<bool> {
+        if !trailer.expires() {
+            return Ok(true);
         }
+        at.sees(trailer, self.without_time(stored)?)
     }
 
     #[cold]
-    pub(crate) fn no_time(&self) -> Error {
-        Error::new(ErrorKind::Corruption, format!("keyspace {:?}: an entry has no time", self.name))
+    pub(crate) fn no_tail(&self) -> Error {
+        Error::new(
+            ErrorKind::Corruption,
+            format!("keyspace {:?}: an entry has no time, or no expiry", self.name),
+        )
     }
 
     /// What is behind a value that was written at `time`: as many bytes of it as the keyspace has behind values.

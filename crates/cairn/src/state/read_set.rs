@@ -2,7 +2,7 @@
 
 use super::keyspace_inner::KeyspaceInner;
 use crate::types::Bounds;
-use base::Seq;
+use base::{Seq, Time};
 use memtable::Memtable;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,6 +12,8 @@ pub(crate) struct ReadSet {
     /// Nothing that was read has changed up to here.
     pub since: Seq,
     pub keyspaces: Vec<KeyspaceReads>,
+    /// The first expiry among the entries that were seen.
+    pub expiry: Time,
 }
 
 /// What was read in one keyspace.
@@ -26,7 +28,12 @@ pub(crate) struct KeyspaceReads {
 
 impl ReadSet {
     pub(crate) fn new(since: Seq) -> ReadSet {
-        ReadSet { since, keyspaces: Vec::new() }
+        ReadSet { since, keyspaces: Vec::new(), expiry: Time::MAX }
+    }
+
+    /// Notes that entries were seen of which the first expires then.
+    pub(crate) fn note_expiry(&mut self, expiry: Option<Time>) {
+        self.expiry = self.expiry.min(expiry.unwrap_or(Time::MAX));
     }
 
     /// Joins ranges that overlap or touch, and leaves empty ones out.

@@ -1,5 +1,7 @@
 //! The [`ReadState`]: what a read of a keyspace searches.
 
+use super::read_at::ReadAt;
+use base::expiry::EXPIRY_LEN;
 use base::planted::{Bug, planted};
 use base::{RangeSet, Seq, Slice, Trailer};
 use memtable::Memtable;
@@ -40,18 +42,27 @@ impl ReadState {
     }
 
     /// The result of looking `key` up in the memtables, where `deleted` is the newest range tombstone over it: its value, or that it has
-    /// none. `None` when no memtable has an entry for the key. `tail_len`: bytes behind each value that are not part of it.
+    /// none. `None` when no memtable has an entry for the key. `tail_len`: bytes behind each value that are neither part of it nor an expiry.
     #[inline]
     pub(crate) fn get_recent(
         &self,
         key: &[u8],
-        seq: Seq,
+        at: &ReadAt,
         deleted: Seq,
         tail_len: usize,
     ) -> Option<Option<Slice>> {
-        let (trailer, stored) = self.memtables().find_map(|memtable| memtable.get(key, seq))?;
-        Some(shows(trailer, deleted).then(|| Slice::copy_from(&stored[..stored.len() - tail_len])))
+        let (trailer, stored) = self.memtables().find_map(|memtable| memtable.get(key, at.seq))?;
+        let stored = &stored[..stored.len() - tail_len];
+        // A memtable has only what was written with an expiry.
+        let is_seen = shows(trailer, deleted) && at.sees(trailer, stored).unwrap_or(false);
+        Some(is_seen.then(|| Slice::copy_from(&stored[..stored.len() - expiry_len(trailer)])))
     }
+}
+
+/// Bytes of the expiry of an entry.
+#[inline]
+pub(crate) fn expiry_len(trailer: Trailer) -> usize {
+    if trailer.expires() { EXPIRY_LEN } else { 0 }
 }
 
 /// Whether a range tombstone (0: none) hides an entry.

@@ -33,6 +33,8 @@ pub struct Batch {
     pub(crate) has_places: bool,
     /// Whether the batch contains a range tombstone.
     pub(crate) has_ranges: bool,
+    /// Whether the batch contains a put that expires.
+    pub(crate) has_expiries: bool,
     /// Whether the batch writes to a keyspace with history.
     pub(crate) has_history: bool,
     /// Whether an entry of a keyspace with history gets the time of the batch.
@@ -79,14 +81,9 @@ pub(crate) struct Written {
 }
 
 impl Batch {
-    pub(crate) fn push(
-        &mut self,
-        keyspace: &Arc<KeyspaceInner>,
-        kind: EntryKind,
-        key: &[u8],
-        value: &[u8],
-        time: Option<Time>,
-    ) {
+    /// Adds a write to `keyspace`.
+    pub(crate) fn push(&mut self, keyspace: &Arc<KeyspaceInner>, entry: Entry<'_>) {
+        let Entry { kind, time, expiry, key, value, .. } = entry;
         if self.error.is_some() {
             return;
         }
@@ -95,6 +92,7 @@ impl Batch {
             .check(key, value)
             .and_then(|()| check_time(keyspace, time, self.is_copy))
             .and_then(|()| keyspace.check_kind(kind))
+            .and_then(|()| keyspace.check_expiry(expiry))
         {
             self.error = Some(e);
             return;
@@ -108,7 +106,7 @@ impl Batch {
         if self.entries.capacity() - self.entries.len() < wanted && !self.grow(wanted) {
             return;
         }
-        let entry = Entry { kind, keyspace: keyspace.id, time, key, value };
+        let entry = Entry { keyspace: keyspace.id, ..entry };
         let cost = keyspace.cost_of(&entry);
         let place = self.keyspaces.iter().position(|written| Arc::ptr_eq(&written.keyspace, keyspace));
         let place = place.unwrap_or_else(|| {
@@ -117,11 +115,12 @@ impl Batch {
         });
         self.keyspaces[place].need += cost;
         self.keyspaces[place].has_puts |= kind == EntryKind::Put;
-        entry.put(&mut self.entries);
+        entry.encode(&mut self.entries);
         self.routed_bytes = routed_bytes;
         self.count += 1;
         self.has_puts |= kind == EntryKind::Put;
         self.has_ranges |= kind == EntryKind::DeleteRange;
+        self.has_expiries |= expiry.is_some();
         self.has_places |= keyspace.notes_place(kind, key.len(), value.len());
         if keyspace.tail_len > 0 {
             self.has_history = true;

@@ -2,6 +2,7 @@
 
 use crate::state::{Batch, KeyspaceInner};
 use crate::types::Bounds;
+use crate::wal::Entry;
 use base::{EntryKind, MAX_SEQ, RangeSet, RangeTombstone, Slice, Time};
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
@@ -11,9 +12,23 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct OwnWrites {
     /// The newest write to each key; `None` is a delete.
-    entries: BTreeMap<Slice, Option<Slice>>,
+    entries: BTreeMap<Slice, Option<OwnValue>>,
     /// Ranges that were deleted before what is in `entries` was written.
     deleted: RangeSet,
+}
+
+/// A value, and when it expires.
+#[derive(Clone)]
+pub(super) struct OwnValue {
+    pub value: Slice,
+    pub expiry: Option<Time>,
+}
+
+impl OwnValue {
+    /// Whether it had not expired at the time of the transaction.
+    pub(super) fn is_seen(&self, now: Time) -> bool {
+        self.expiry.is_none_or(|expiry| expiry > now)
+    }
 }
 
 /// What the writes of a transaction say of a key.
@@ -25,8 +40,9 @@ pub(super) enum Own {
 }
 
 impl OwnWrites {
-    pub(super) fn write(&mut self, key: &[u8], value: Option<&[u8]>) {
-        let value = value.map(Slice::copy_from);
+    /// Sets a key to a value with an expiry, or deletes it.
+    pub(super) fn write(&mut self, key: &[u8], value: Option<(&[u8], Option<Time>)>) {
+        let value = value.map(|(value, expiry)| OwnValue { value: Slice::copy_from(value), expiry });
         match self.entries.get_mut(key) {
             Some(own) => *own = value,
             None => drop(self.entries.insert(Slice::copy_from(key), value)),
@@ -47,10 +63,11 @@ impl OwnWrites {
         self.entries.len() + self.deleted.len()
     }
 
-    pub(super) fn get(&self, key: &[u8]) -> Own {
+    /// What is written of a key, at the time of the transaction.
+    pub(super) fn get(&self, key: &[u8], now: Time) -> Own {
         match self.entries.get(key) {
-            Some(Some(value)) => Own::Value(value.clone()),
-            Some(None) => Own::Deleted,
+            Some(Some(own)) if own.is_seen(now) => Own::Value(own.value.clone()),
+            Some(_) => Own::Deleted,
             None if self.deletes(key) => Own::Deleted,
             None => Own::None,
         }
@@ -61,19 +78,20 @@ impl OwnWrites {
         !self.deleted.is_empty() && self.deleted.newest(key, MAX_SEQ) > 0
     }
 
-    pub(super) fn range(&self, bounds: &Bounds) -> btree_map::Range<'_, Slice, Option<Slice>> {
+    pub(super) fn range(&self, bounds: &Bounds) -> btree_map::Range<'_, Slice, Option<OwnValue>> {
         self.entries.range::<[u8], _>(std_bounds(bounds))
     }
 
     /// Adds the writes to a batch.
     pub(super) fn push_to(&self, keyspace: &Arc<KeyspaceInner>, batch: &mut Batch) {
         for RangeTombstone { from, to, .. } in self.deleted.tombstones() {
-            batch.push(keyspace, EntryKind::DeleteRange, &from, to.as_deref().unwrap_or_default(), None);
+            let to = to.as_deref().unwrap_or_default();
+            batch.push(keyspace, Entry::new(EntryKind::DeleteRange, &from, to));
         }
         for (key, value) in &self.entries {
             match value {
-                Some(value) => batch.push(keyspace, EntryKind::Put, key, value, None),
-                None => batch.push(keyspace, EntryKind::Delete, key, &[], None),
+                Some(own) => batch.push(keyspace, Entry::put(key, &own.value).until(own.expiry)),
+                None => batch.push(keyspace, Entry::delete(key)),
             }
         }
     }

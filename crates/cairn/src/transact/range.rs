@@ -1,11 +1,11 @@
 //! Iterators over a range of keys as a transaction sees it: the snapshot, merged with its own writes from both ends.
 
-use super::own_writes::OwnWrites;
+use super::own_writes::{OwnValue, OwnWrites};
 use crate::read::Range;
 use crate::state::{KeyspaceInner, ReadSet};
 use crate::sync::Mutex;
 use crate::types::{Bounds, successor};
-use base::{Result, Slice};
+use base::{Result, Slice, Time};
 use std::collections::btree_map;
 use std::sync::Arc;
 
@@ -24,7 +24,9 @@ pub struct TransactionRange<'a> {
 /// The writes of the transaction in the range.
 struct Own<'a> {
     writes: &'a OwnWrites,
-    entries: Ends<btree_map::Range<'a, Slice, Option<Slice>>>,
+    entries: Ends<btree_map::Range<'a, Slice, Option<OwnValue>>>,
+    /// The time of the transaction.
+    now: Time,
 }
 
 /// An iterator with an item taken from each end.
@@ -78,10 +80,10 @@ impl<'a> TransactionRange<'a> {
         stored: Range,
         own: Option<&'a OwnWrites>,
         reads: Option<&'a Mutex<ReadSet>>,
-        keyspace: &Arc<KeyspaceInner>,
+        (keyspace, now): (&Arc<KeyspaceInner>, Time),
         bounds: Bounds,
     ) -> TransactionRange<'a> {
-        let own = own.map(|writes| Own { writes, entries: Ends::new(writes.range(&bounds)) });
+        let own = own.map(|writes| Own { writes, entries: Ends::new(writes.range(&bounds)), now });
         let noted = reads.map(|reads| {
             let mut noting = reads.lock();
             let ranges = &mut noting.of(keyspace).ranges;
@@ -124,8 +126,10 @@ impl<'a> TransactionRange<'a> {
                     }
                 }
             }
-            if let Some((key, Some(value))) = own.entries.take::<BACK>() {
-                return Some(Ok((key.clone(), value.clone())));
+            if let Some((key, Some(written))) = own.entries.take::<BACK>()
+                && written.is_seen(own.now)
+            {
+                return Some(Ok((key.clone(), written.value.clone())));
             }
         }
     }
@@ -144,6 +148,14 @@ impl<'a> TransactionRange<'a> {
             }
         }
         step
+    }
+}
+
+impl Drop for TransactionRange<'_> {
+    fn drop(&mut self) {
+        if let Some((noted, soonest)) = self.noted.as_ref().zip(self.stored.iter.soonest_expiry()) {
+            noted.reads.lock().note_expiry(Some(soonest));
+        }
     }
 }
 

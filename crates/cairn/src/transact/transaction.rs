@@ -4,7 +4,7 @@ use super::own_writes::{Own, OwnWrites};
 use super::range::TransactionRange;
 use crate::api::{Database, Keyspace, Snapshot};
 use crate::read::{RangeAt, Version, Versions};
-use crate::state::{Batch, KeyspaceInner, ReadSet};
+use crate::state::{Batch, KeyspaceInner, ReadAt, ReadSet, ReadState};
 use crate::sync::Mutex;
 use crate::types::{Bounds, Durability};
 use base::limits::MAX_BATCH_LEN;
@@ -12,6 +12,7 @@ use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq, Slice, Time};
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of the log for a write, beside key and value.
 const WRITE_OVERHEAD: usize = 32;
@@ -123,23 +124,38 @@ impl Transaction {
         Ok(())
     }
 
+    /// A read of the snapshot, of which the transaction depends on what it sees not expiring.
+    fn look<T>(&self, keyspace: &Keyspace, read: impl FnOnce(&ReadState, &ReadAt) -> Result<T>) -> Result<T> {
+        let (read_state, at) = (keyspace.inner.read_state.load_full(), self.snapshot.at());
+        keyspace.inner.check_of(self.snapshot.0.db.identity)?;
+        let found = read(&read_state, &at).map_err(|e| self.snapshot.read_error(keyspace, e))?;
+        if let Some(reads) = self.reads.as_ref().filter(|_| at.soonest().is_some()) {
+            reads.lock().note_expiry(at.soonest());
+        }
+        Ok(found)
+    }
+
+    fn stored(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Slice>> {
+        self.look(keyspace, |read_state, at| keyspace.inner.get_in(read_state, key, at))
+    }
+
     /// The value of `key`. See [`Keyspace::get`].
     ///
     /// # Errors
     /// As for [`Snapshot::get`].
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         let key = key.as_ref();
-        match self.own(keyspace).map_or(Own::None, |own| own.get(key)) {
+        match self.own(keyspace).map_or(Own::None, |own| own.get(key, self.snapshot.0.now)) {
             Own::Value(value) => Ok(Some(value)),
             Own::Deleted => Ok(None),
             Own::None if planted(Bug::ForgetAbsentReads) => {
-                let found = self.snapshot.get(keyspace, key)?;
+                let found = self.stored(keyspace, key)?;
                 found.is_some().then(|| self.note_key(keyspace, key)).transpose()?;
                 Ok(found)
             }
             Own::None => {
                 self.note_key(keyspace, key)?;
-                self.snapshot.get(keyspace, key)
+                self.stored(keyspace, key)
             }
         }
     }
@@ -150,12 +166,12 @@ impl Transaction {
     /// As for [`Snapshot::contains`].
     pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = key.as_ref();
-        match self.own(keyspace).map_or(Own::None, |own| own.get(key)) {
+        match self.own(keyspace).map_or(Own::None, |own| own.get(key, self.snapshot.0.now)) {
             Own::Value(_) => Ok(true),
             Own::Deleted => Ok(false),
             Own::None => {
                 self.note_key(keyspace, key)?;
-                self.snapshot.contains(keyspace, key)
+                self.look(keyspace, |read_state, at| keyspace.inner.contains_in(read_state, key, at))
             }
         }
     }
@@ -168,7 +184,7 @@ impl Transaction {
         let mut values = vec![None; keys.len()];
         let mut left = Vec::new();
         for (place, key) in keys.iter().map(AsRef::as_ref).enumerate() {
-            match self.own(keyspace).map_or(Own::None, |own| own.get(key)) {
+            match self.own(keyspace).map_or(Own::None, |own| own.get(key, self.snapshot.0.now)) {
                 Own::Value(value) => values[place] = Some(value),
                 Own::Deleted => {}
                 Own::None => {
@@ -178,7 +194,8 @@ impl Transaction {
             }
         }
         let stored: Vec<&[u8]> = left.iter().map(|(_, key)| *key).collect();
-        let found = self.snapshot.multi_get(keyspace, &stored)?;
+        let found =
+            self.look(keyspace, |read_state, at| keyspace.inner.multi_get_in(read_state, &stored, at))?;
         left.into_iter().zip(found).for_each(|((place, _), value)| values[place] = value);
         Ok(values)
     }
@@ -211,7 +228,13 @@ impl Transaction {
         let is_own = keyspace.inner.database == self.snapshot.0.db.identity;
         let is_noted = is_own && keyspace.inner.check_order().is_ok() && !bounds.is_empty();
         let reads = self.reads.as_ref().filter(|_| is_noted);
-        TransactionRange::new(stored, self.own(keyspace), reads, &keyspace.inner, bounds)
+        TransactionRange::new(
+            stored,
+            self.own(keyspace),
+            reads,
+            (&keyspace.inner, self.snapshot.0.now),
+            bounds,
+        )
     }
 
     /// Notes that versions of the keys in `bounds` are read: the newest ones, and the older ones, which are in another tree.
@@ -310,8 +333,42 @@ impl Transaction {
     /// `InvalidArgument` for a key or value over its limit, more than 1 GiB of writes, a keyspace of another database, and in a read-only
     /// transaction; `Closed`. The transaction can go on.
     pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        self.own_mut(keyspace, key, value)?.write(key, Some(value));
+        self.put_own(keyspace, key.as_ref(), value.as_ref(), keyspace.inner.default_expiry())
+    }
+
+    /// Sets `key` to `value` for the duration `ttl`, from this call on. See [`Keyspace::put_with_ttl`].
+    ///
+    /// # Errors
+    /// As for [`Transaction::put`]; also `InvalidArgument` if the keyspace has history.
+    pub fn put_with_ttl(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        ttl: Duration,
+    ) -> Result<()> {
+        self.put_own(keyspace, key.as_ref(), value.as_ref(), keyspace.inner.clock.after(ttl))
+    }
+
+    /// Sets `key` to `value` until the time `expiry`. See [`Keyspace::put_until`].
+    ///
+    /// # Errors
+    /// As for [`Transaction::put_with_ttl`].
+    pub fn put_until(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: Time,
+    ) -> Result<()> {
+        let expiry = Some(expiry).filter(|expiry| *expiry < Time::MAX);
+        self.put_own(keyspace, key.as_ref(), value.as_ref(), expiry)
+    }
+
+    fn put_own(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8], expiry: Option<Time>) -> Result<()> {
+        let own = self.own_mut(keyspace, key, value)?;
+        keyspace.inner.check_expiry(expiry)?;
+        own.write(key, Some((value, expiry)));
         Ok(())
     }
 

@@ -4,7 +4,8 @@ use super::transaction::is_conflict;
 use crate::api::Keyspace;
 use crate::state::{Batch, ReadSet};
 use crate::types::Durability;
-use base::{EntryKind, Result, Slice};
+use crate::wal::Entry;
+use base::{Result, Slice};
 
 /// What to do with a key, after a look at its value.
 enum Step<T> {
@@ -152,7 +153,9 @@ impl Keyspace {
             reads.of(&self.inner).note_key(key);
             let read_state = self.inner.read_state.load();
             self.inner.check_open()?;
-            let found = self.inner.get_in(&read_state, key, held.seq).map_err(|e| self.read_error(e))?;
+            let at = held.at();
+            let found = self.inner.get_in(&read_state, key, &at).map_err(|e| self.read_error(e))?;
+            reads.note_expiry(at.soonest());
             drop(read_state);
             let (new, result) = match step(found) {
                 Step::Keep(result) => return Ok(result),
@@ -160,8 +163,8 @@ impl Keyspace {
             };
             let mut batch = Batch::default();
             match &new {
-                Some(new) => batch.push(&self.inner, EntryKind::Put, key, new, None),
-                None => batch.push(&self.inner, EntryKind::Delete, key, &[], None),
+                Some(new) => batch.push(&self.inner, Entry::put(key, new).until(self.inner.default_expiry())),
+                None => batch.push(&self.inner, Entry::delete(key)),
             }
             match self.database().write_batch(batch, Some(Box::new(reads)), durability) {
                 Err(error) if is_conflict(&error) => {}

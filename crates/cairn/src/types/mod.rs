@@ -11,6 +11,6 @@ pub(crate) use bounds::{Bounds, Limits, successor};
 pub use history::Retention;
 pub use options::{
     Compression, Durability, Engine, GuardPolicy, KeyspaceOptions, OptionSpec, Options, PlacementPolicy,
-    Preset, TableFormat,
+    Preset, TableFormat, Ttl,
 };
 pub use stats::*;

@@ -3,8 +3,12 @@
 //! The structs, their setters, the text form in the manifest, the output of `cairn options` and `docs/options.md` are generated
 //! from these tables, so an option is added in one place.
 
+use base::duration::{duration_text, parse_duration};
 use base::{Error, Result};
 use history::Retention;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
 
 pub use table::{Compression, TableFormat};
 
@@ -86,6 +90,62 @@ pub enum PlacementPolicy {
     InPlace,
     /// Large values in the log, the others beside their keys (Parallax, section 3.0.2).
     Hybrid,
+}
+
+/// How long entries live that are put without a time to live of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Ttl {
+    /// For ever.
+    #[default]
+    None,
+    /// So long after they are put.
+    After(Duration),
+}
+
+impl Ttl {
+    /// The time to live, if it ends.
+    pub fn duration(self) -> Option<Duration> {
+        match self {
+            Ttl::None => None,
+            Ttl::After(duration) => Some(duration),
+        }
+    }
+
+    /// Whether it is a whole number of microseconds, at least 1: others are not written as text.
+    fn is_valid(&self) -> bool {
+        self.to_string().parse().is_ok_and(|parsed: Ttl| parsed == *self)
+    }
+}
+
+impl From<Duration> for Ttl {
+    fn from(duration: Duration) -> Ttl {
+        Ttl::After(duration)
+    }
+}
+
+/// As options are written: `none`, `7d`.
+impl fmt::Display for Ttl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ttl::None => f.write_str("none"),
+            Ttl::After(duration) => f.write_str(&duration_text(*duration)),
+        }
+    }
+}
+
+impl FromStr for Ttl {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Ttl> {
+        match (text, parse_duration(text)) {
+            ("none", _) => Ok(Ttl::None),
+            (_, Some(duration)) => Ok(Ttl::After(duration)),
+            _ => {
+                let forms = "none, or a number with d, h, min, s, ms or us";
+                Err(Error::invalid(format!("{text:?} is no time to live: {forms}")))
+            }
+        }
+    }
 }
 
 base::named_enum!(Durability, "durability", "buffered" => Durability::Buffered, "os" => Durability::Os, "sync" => Durability::Sync);
@@ -339,6 +399,9 @@ option_table! {
     /// `versions(n)` of each key, the newest one included; or those that were the newest within an `age(d)`, such as `age(7d)`. Each
     /// version takes eight bytes more where it is the newest, and the bytes of its key and up to nine more where older versions are.
     history: Retention = Retention::None, "none, all, versions(n), age(d), versions(n) or age(d)", |v| v.is_valid();
+    /// How long an entry lives that is put without a time to live of its own, such as `7d`. After that it counts as deleted, and a compaction
+    /// drops it. `none`: for ever. An entry with an expiry takes eight bytes more. Not together with `history`.
+    ttl: Ttl = Ttl::None, "none, or a number with d, h, min, s, ms or us", |v| v.is_valid();
 }
 
 /// Default limit of the disk reserve, unless the memory budget is small.
@@ -405,11 +468,14 @@ impl KeyspaceOptions {
     /// # Errors
     /// `InvalidArgument` names those that do not.
     pub(crate) fn check_together(&self) -> Result<()> {
-        match self.is_hash_log() && self.has_history() {
-            true => Err(Error::invalid(
+        match (self.is_hash_log(), self.has_history(), self.ttl) {
+            (true, true, _) => Err(Error::invalid(
                 "a keyspace with engine = hash_log has no history: versions need an order",
             )),
-            false => Ok(()),
+            (_, true, Ttl::After(_)) => Err(Error::invalid(
+                "a keyspace with history has no ttl: its versions are kept by the option history",
+            )),
+            _ => Ok(()),
         }
     }
 

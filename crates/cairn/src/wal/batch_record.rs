@@ -1,8 +1,10 @@
 //! The record of a batch in the log: `docs/format/log.md` describes it.
 
 use base::codec::{MAX_VARINT_LEN, Reader, put_varint};
+use base::expiry::{EXPIRY_LEN, expiry_bytes};
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::{EntryKind, Error, ErrorKind, RangeTombstone, Seq, Time, Trailer};
+use history::PRIMARY_SUFFIX;
 use memtable::Memtable;
 use std::path::Path;
 
@@ -16,14 +18,22 @@ const BATCH_WITH_RANGES: u8 = 1;
 /// their own.
 const BATCH_WITH_TIME: u8 = 2;
 
+/// Version of a batch with entries that expire. It may have all that others have.
+const BATCH_WITH_EXPIRIES: u8 = 3;
+
 /// Added to the code of an entry that has a time of its own.
 const HAS_TIME: u8 = 0x10;
+
+/// Added to the code of a put that expires.
+const HAS_EXPIRY: u8 = 0x20;
 
 /// The head of a batch record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchHead {
     /// Whether range tombstones are allowed.
     pub ranges: bool,
+    /// Whether expiries are allowed.
+    pub expiries: bool,
     /// The sequence number of the first entry.
     pub first_seq: Seq,
     /// The number of entries.
@@ -38,15 +48,19 @@ impl BatchHead {
         self.first_seq + self.count.max(1) - 1
     }
 
-    /// Appends the head: version, sequence number, number of entries, and the time if there is one.
+    /// Appends the head: version, sequence number, number of entries, and the time if there is one. With expiries a field says whether there is.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.push(match (self.time, self.ranges) {
+            _ if self.expiries => BATCH_WITH_EXPIRIES,
             (Some(_), _) => BATCH_WITH_TIME,
             (None, true) => BATCH_WITH_RANGES,
             (None, false) => BATCH_PLAIN,
         });
         put_varint(out, self.first_seq);
         put_varint(out, self.count);
+        if self.expiries {
+            out.push(self.time.is_some().into());
+        }
         if let Some(time) = self.time {
             put_varint(out, time.micros());
         }
@@ -54,34 +68,65 @@ impl BatchHead {
 }
 
 /// Maximum bytes of an encoded entry beside key and value.
-pub(crate) const MAX_ENTRY_OVERHEAD: usize = 1 + 4 * MAX_VARINT_LEN;
+pub(crate) const MAX_ENTRY_OVERHEAD: usize = 1 + 5 * MAX_VARINT_LEN;
 
 /// One entry of a batch.
+#[derive(Clone, Copy)]
 pub(crate) struct Entry<'a> {
     pub kind: EntryKind,
     pub keyspace: u64,
     /// The time that the caller gave to it; `None`: it has that of the batch.
     pub time: Option<Time>,
+    /// From when on a put counts as a delete.
+    pub expiry: Option<Time>,
     pub key: &'a [u8],
     /// For a range tombstone, the end of the range: empty for the end of all keys.
     pub value: &'a [u8],
 }
 
-impl Entry<'_> {
+impl<'a> Entry<'a> {
+    /// A write of the keyspace that a batch gives to it.
+    pub(crate) fn new(kind: EntryKind, key: &'a [u8], value: &'a [u8]) -> Entry<'a> {
+        Entry { kind, keyspace: 0, time: None, expiry: None, key, value }
+    }
+
+    pub(crate) fn put(key: &'a [u8], value: &'a [u8]) -> Entry<'a> {
+        Entry::new(EntryKind::Put, key, value)
+    }
+
+    pub(crate) fn delete(key: &'a [u8]) -> Entry<'a> {
+        Entry::new(EntryKind::Delete, key, &[])
+    }
+
+    /// The same write with a time of its own.
+    pub(crate) fn at(self, time: Option<Time>) -> Entry<'a> {
+        Entry { time, ..self }
+    }
+
+    /// The same put with an expiry.
+    pub(crate) fn until(self, expiry: Option<Time>) -> Entry<'a> {
+        Entry { expiry, ..self }
+    }
+
     /// Appends the head of the entry: everything before the bytes of the key. The length of the value and its bytes follow the key.
     #[inline]
     pub(crate) fn put_head(&self, out: &mut Vec<u8>) {
-        out.push(self.kind as u8 | if self.time.is_some() { HAS_TIME } else { 0 });
+        let has_time = if self.time.is_some() { HAS_TIME } else { 0 };
+        let has_expiry = if self.expiry.is_some() { HAS_EXPIRY } else { 0 };
+        out.push(self.kind as u8 | has_time | has_expiry);
         put_varint(out, self.keyspace);
         if let Some(time) = self.time {
             put_varint(out, time.micros());
+        }
+        if let Some(expiry) = self.expiry {
+            put_varint(out, expiry.micros());
         }
         put_varint(out, self.key.len() as u64);
     }
 
     /// Appends the whole entry.
     #[inline]
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         self.put_head(out);
         out.extend_from_slice(self.key);
         if self.kind != EntryKind::Delete {
@@ -94,11 +139,14 @@ impl Entry<'_> {
     pub(crate) fn cost(&self, tail_len: usize) -> usize {
         match self.kind {
             EntryKind::DeleteRange => Memtable::range_cost(self.key.len(), self.value.len()),
-            _ => Memtable::entry_cost(self.key.len(), self.value.len() + tail_len),
+            _ => {
+                let expiry_len = if self.expiry.is_some() { EXPIRY_LEN } else { 0 };
+                Memtable::entry_cost(self.key.len(), self.value.len() + expiry_len + tail_len)
+            }
         }
     }
 
-    /// Inserts the entry, with `tail` behind its value, into a memtable that has reserved room for it. `tail` is empty, or a time; a range
+    /// Inserts the entry, with its expiry and `tail` behind its value, into a memtable that has reserved room for it. `tail` is empty, or a time; a range
     /// tombstone has it as its time.
     #[inline]
     pub(crate) fn insert(&self, memtable: &Memtable, seq: Seq, tail: &[u8]) {
@@ -108,7 +156,17 @@ impl Entry<'_> {
                     tail.try_into().map_or(Time::MIN, |time| Time::from_micros(u64::from_le_bytes(time)));
                 memtable.delete_range(RangeTombstone::new(self.key, self.value, seq, time));
             }
-            kind => memtable.insert_with_tail(self.key, Trailer::new(seq, kind), self.value, tail),
+            kind => match self.expiry {
+                None => memtable.insert_with_tail(self.key, Trailer::new(seq, kind), self.value, tail),
+                Some(expiry) => {
+                    let mut behind = [0; EXPIRY_LEN + PRIMARY_SUFFIX];
+                    behind[..EXPIRY_LEN].copy_from_slice(&expiry_bytes(expiry));
+                    behind[EXPIRY_LEN..EXPIRY_LEN + tail.len()].copy_from_slice(tail);
+                    let (trailer, behind) =
+                        (Trailer::new(seq, EntryKind::ExpiringPut), &behind[..EXPIRY_LEN + tail.len()]);
+                    memtable.insert_with_tail(self.key, trailer, self.value, behind);
+                }
+            },
         }
     }
 }
@@ -120,11 +178,13 @@ pub(crate) struct Entries<'a> {
     ranges: bool,
     /// Whether entries with times of their own are allowed.
     times: bool,
+    /// Whether expiries are allowed.
+    expiries: bool,
 }
 
 impl<'a> Entries<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Entries { reader: Reader::new(bytes), ranges: true, times: true }
+        Entries { reader: Reader::new(bytes), ranges: true, times: true, expiries: true }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -140,29 +200,35 @@ impl<'a> Entries<'a> {
     pub(crate) fn next(&mut self) -> Option<Entry<'a>> {
         let code = self.reader.u8()?;
         let has_time = self.times && code & HAS_TIME != 0;
-        let kind = match code & if has_time { !HAS_TIME } else { u8::MAX } {
-            code if code == EntryKind::DeleteRange as u8 && self.ranges && !has_time => {
+        let has_expiry = self.expiries && code & HAS_EXPIRY != 0;
+        let known = if has_time { HAS_TIME } else { 0 } | if has_expiry { HAS_EXPIRY } else { 0 };
+        let kind = match code & !known {
+            code if code == EntryKind::DeleteRange as u8 && self.ranges && known == 0 => {
                 EntryKind::DeleteRange
             }
-            code => EntryKind::from_code(code)?,
+            code => EntryKind::from_code(code).filter(|kind| !has_expiry || *kind == EntryKind::Put)?,
         };
         let keyspace = self.reader.varint()?;
-        let time = match has_time {
-            true => Some(self.reader.varint().map(Time::from_micros).filter(|time| *time < Time::MAX)?),
-            false => None,
+        let mut read_time = |is_there: bool| match is_there {
+            true => {
+                let time = self.reader.varint().map(Time::from_micros);
+                time.filter(|time| *time < Time::MAX).map(Some)
+            }
+            false => Some(None),
         };
+        let (time, expiry) = (read_time(has_time)?, read_time(has_expiry)?);
         let key = self.reader.bytes(MAX_KEY_LEN)?;
         let value = match kind {
             EntryKind::Put => self.reader.bytes(MAX_VALUE_LEN)?,
             EntryKind::Delete => &[],
-            // Only tables have references.
-            EntryKind::Reference => return None,
+            // Only tables have these.
+            EntryKind::Reference | EntryKind::ExpiringPut | EntryKind::ExpiringReference => return None,
             // An empty range is never written.
             EntryKind::DeleteRange => {
                 self.reader.bytes(MAX_KEY_LEN).filter(|to| to.is_empty() || key < *to)?
             }
         };
-        Some(Entry { kind, keyspace, time, key, value })
+        Some(Entry { kind, keyspace, time, expiry, key, value })
     }
 }
 
@@ -176,26 +242,30 @@ pub(crate) struct BatchRecord<'a> {
 pub(crate) fn decode_batch(record: &[u8]) -> Option<BatchRecord<'_>> {
     let mut reader = Reader::new(record);
     let version = reader.u8()?;
-    if version > BATCH_WITH_TIME {
+    if version > BATCH_WITH_EXPIRIES {
         return None;
     }
     let first_seq = reader.varint().filter(|&seq| seq > 0)?;
     let count = reader.varint().filter(|&count| first_seq.saturating_add(count) <= base::MAX_SEQ)?;
-    let time = match version {
-        BATCH_WITH_TIME => Some(reader.varint().map(Time::from_micros).filter(|time| *time < Time::MAX)?),
-        _ => None,
+    let has_time = match version {
+        BATCH_WITH_EXPIRIES => reader.u8().filter(|has_time| *has_time <= 1)? == 1,
+        version => version == BATCH_WITH_TIME,
     };
-    let ranges = version != BATCH_PLAIN;
+    let time = match has_time {
+        true => Some(reader.varint().map(Time::from_micros).filter(|time| *time < Time::MAX)?),
+        false => None,
+    };
+    let (ranges, expiries) = (version != BATCH_PLAIN, version == BATCH_WITH_EXPIRIES);
     Some(BatchRecord {
-        head: BatchHead { ranges, first_seq, count, time },
-        entries: Entries { ranges, times: version == BATCH_WITH_TIME, ..Entries::new(reader.rest()) },
+        head: BatchHead { ranges, expiries, first_seq, count, time },
+        entries: Entries { ranges, times: has_time, expiries, ..Entries::new(reader.rest()) },
     })
 }
 
 /// The error for a non-empty record that is not a batch.
 pub(crate) fn batch_error(record: &[u8], log: &Path, offset: u64) -> Error {
     match record.first() {
-        Some(&version) if version > BATCH_WITH_TIME => {
+        Some(&version) if version > BATCH_WITH_EXPIRIES => {
             let what = format!("{}, offset {offset}: a batch of version {version}", log.display());
             Error::new(ErrorKind::Unsupported, format!("{what}, which this Cairn does not know"))
         }
@@ -210,11 +280,10 @@ mod tests {
     #[test]
     fn batches_round_trip_and_hostile_ones_are_refused() {
         let mut record = Vec::new();
-        let head = BatchHead { ranges: false, first_seq: 300, count: 2, time: None };
+        let head = BatchHead { ranges: false, expiries: false, first_seq: 300, count: 2, time: None };
         head.put(&mut record);
-        let put = Entry { kind: EntryKind::Put, keyspace: 7, time: None, key: b"key", value: b"value" };
-        put.put(&mut record);
-        Entry { kind: EntryKind::Delete, keyspace: 1, key: b"", value: b"", ..put }.put(&mut record);
+        Entry { keyspace: 7, ..Entry::put(b"key", b"value") }.encode(&mut record);
+        Entry { keyspace: 1, ..Entry::delete(b"") }.encode(&mut record);
         let mut batch = decode_batch(&record).unwrap();
         assert_eq!(batch.head, head);
         let entry = batch.entries.next().unwrap();
@@ -252,8 +321,9 @@ mod tests {
             for (kind, key, value) in [(EntryKind::Put, &b"k"[..], &b"v"[..]), (EntryKind::Delete, b"k", b"")]
             {
                 let mut record = Vec::new();
-                BatchHead { ranges: true, first_seq: 3, count: 1, time: of_batch }.put(&mut record);
-                Entry { kind, keyspace: 2, time, key, value }.put(&mut record);
+                BatchHead { ranges: true, expiries: false, first_seq: 3, count: 1, time: of_batch }
+                    .put(&mut record);
+                Entry { keyspace: 2, ..Entry::new(kind, key, value).at(time) }.encode(&mut record);
                 let mut batch = decode_batch(&record).unwrap();
                 let entry = batch.entries.next();
                 assert_eq!(entry.is_some(), of_batch.is_some());
@@ -281,9 +351,9 @@ mod tests {
         {
             for ranges in [true, false] {
                 let mut record = Vec::new();
-                BatchHead { ranges, first_seq: 3, count: 1, time: None }.put(&mut record);
+                BatchHead { ranges, expiries: false, first_seq: 3, count: 1, time: None }.put(&mut record);
                 let (key, value) = (from.as_bytes(), to.as_bytes());
-                Entry { kind: EntryKind::DeleteRange, keyspace: 2, time: None, key, value }.put(&mut record);
+                Entry { keyspace: 2, ..Entry::new(EntryKind::DeleteRange, key, value) }.encode(&mut record);
                 let mut batch = decode_batch(&record).unwrap();
                 let entry = batch.entries.next();
                 assert_eq!(entry.is_some(), sound && ranges, "{from} {to} {ranges}");
@@ -293,5 +363,55 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn puts_expire_only_in_their_version() {
+        let expiry = Some(Time::from_micros(1 << 50));
+        for (expiries, time, own) in [
+            (true, None, None),
+            (true, Some(Time::from_micros(9)), None),
+            (true, Some(Time::from_micros(9)), Some(Time::from_micros(8))),
+            (false, Some(Time::from_micros(9)), None),
+            (false, None, None),
+        ] {
+            let mut record = Vec::new();
+            let head = BatchHead { ranges: true, expiries, first_seq: 3, count: 1, time };
+            head.put(&mut record);
+            Entry { keyspace: 2, ..Entry::put(b"k", b"v").at(own).until(expiry) }.encode(&mut record);
+            let mut batch = decode_batch(&record).unwrap();
+            assert_eq!(batch.head, head);
+            let entry = batch.entries.next();
+            assert_eq!(entry.is_some(), expiries, "{head:?}");
+            if let Some(entry) = entry {
+                assert_eq!(
+                    (entry.expiry, entry.time, entry.key, entry.value),
+                    (expiry, own, &b"k"[..], &b"v"[..])
+                );
+                assert!(batch.entries.is_empty());
+            }
+            for cut in 0..record.len() {
+                let whole =
+                    decode_batch(&record[..cut]).is_some_and(|mut batch| batch.entries.next().is_some());
+                assert!(!whole, "cut at {cut}");
+            }
+        }
+        let refused = |code: u8, micros: u64| {
+            let mut entry = vec![code, 2];
+            put_varint(&mut entry, micros);
+            entry.extend_from_slice(b"\x01k\x01v");
+            Entries::new(&entry).next().is_none()
+        };
+        assert!(!refused(HAS_EXPIRY | EntryKind::Put as u8, 5));
+        assert!(refused(HAS_EXPIRY | EntryKind::Put as u8, u64::MAX), "never is no expiry");
+        assert!(refused(HAS_EXPIRY | EntryKind::Delete as u8, 5));
+        assert!(refused(HAS_EXPIRY | EntryKind::DeleteRange as u8, 5));
+        for code in [EntryKind::ExpiringPut, EntryKind::ExpiringReference, EntryKind::Reference] {
+            assert!(refused(code as u8, 5), "only tables have these");
+        }
+        let mut head = vec![BATCH_WITH_EXPIRIES, 3, 1];
+        assert!(decode_batch(&head).is_none());
+        head.push(2);
+        assert!(decode_batch(&head).is_none());
     }
 }

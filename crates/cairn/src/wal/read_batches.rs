@@ -48,7 +48,7 @@ pub(crate) fn read_batches(
             let offset = match entry.kind {
                 EntryKind::Put => payload_offset(span.start, value_at as u64),
                 EntryKind::Delete => 0,
-                EntryKind::DeleteRange | EntryKind::Reference => continue,
+                _ => continue,
             };
             let (seq, at) = (batch.head.first_seq + i, chunk_place(span.start, begin as u64));
             let placed = Placed { seq, time: batch.head.time, entry, at, offset };

@@ -24,9 +24,9 @@ pub(crate) fn append_entry(
     entry: &Entry<'_>,
 ) -> Result<AppendedEntry> {
     record.clear();
-    BatchHead { ranges: false, first_seq: seq, count: 1, time }.put(record);
+    BatchHead { ranges: false, expiries: entry.expiry.is_some(), first_seq: seq, count: 1, time }.put(record);
     let at = chunk_place(writer.len(), record.len() as u64);
-    entry.put(record);
+    entry.encode(record);
     let value_at = payload_offset(writer.len(), (record.len() - entry.value.len()) as u64);
     writer.append(&[record])?;
     Ok(AppendedEntry { at, value_at })

@@ -59,14 +59,12 @@ impl DbInner {
             keyspace.dead.note_put(entry.key, seq);
         }
         writer.scratch.clear();
-        BatchHead { ranges: false, first_seq: seq, count: 1, time }.put(&mut writer.scratch);
+        BatchHead { ranges: false, expiries: entry.expiry.is_some(), first_seq: seq, count: 1, time }
+            .put(&mut writer.scratch);
         let entry_at = writer.scratch.len();
         entry.put_head(&mut writer.scratch);
         let head = writer.scratch.len();
         match entry.kind {
-            EntryKind::DeleteRange | EntryKind::Reference => {
-                unreachable!("a single write is a put or a delete")
-            }
             EntryKind::Put => {
                 put_varint(&mut writer.scratch, entry.value.len() as u64);
                 let (head, value_len) = writer.scratch.split_at(head);
@@ -89,6 +87,7 @@ impl DbInner {
                 }
                 Ok(())
             }
+            _ => unreachable!("a single write is a put or a delete"),
         }
     }
 
@@ -98,7 +97,8 @@ impl DbInner {
         writer.next_seq += batch.numbers();
         batch.note_puts(writer.next_seq - 1);
         writer.scratch.clear();
-        let head = BatchHead { ranges: batch.has_ranges, first_seq, count: batch.count, time: batch.time };
+        let Batch { has_ranges: ranges, has_expiries: expiries, count, time, .. } = *batch;
+        let head = BatchHead { ranges, expiries, first_seq, count, time };
         head.put(&mut writer.scratch);
         let (start, head) = (writer.log.len(), writer.scratch.len());
         let parts: [&[u8]; 2] = [&writer.scratch, &batch.entries];

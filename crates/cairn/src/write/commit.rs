@@ -20,7 +20,7 @@ use crate::sync::{Guard, yield_now};
 use crate::types::Durability;
 use crate::wal::{Entries, Entry};
 use base::planted::{Bug, planted};
-use base::{EntryKind, Result, Seq, Time, Trailer};
+use base::{EntryKind, Error, ErrorKind, Result, Seq, Time};
 use record::LARGE_LEN;
 use std::sync::Arc;
 
@@ -64,18 +64,17 @@ impl DbInner {
     pub(crate) fn write_one(
         &self,
         keyspace: &Arc<KeyspaceInner>,
-        kind: EntryKind,
-        key: &[u8],
-        value: &[u8],
-        time: Option<Time>,
+        entry: Entry<'_>,
         durability: Durability,
     ) -> Result<()> {
+        let Entry { kind, key, value, time, .. } = entry;
         keyspace.limits.check(key, value)?;
         keyspace.check_kind(kind)?;
+        keyspace.check_expiry(entry.expiry)?;
         check_time(keyspace, time, false)?;
         let as_batch = || {
             let mut batch = Batch::default();
-            batch.push(keyspace, kind, key, value, time);
+            batch.push(keyspace, entry);
             batch
         };
         if !self.is_newest(keyspace, time) {
@@ -99,11 +98,11 @@ impl DbInner {
             drop(writer);
             return self.write_batch(as_batch(), None, durability);
         }
-        let entry = Entry { kind, keyspace: keyspace.id, time, key, value };
+        let entry = Entry { keyspace: keyspace.id, ..entry };
         let deletes = kind == EntryKind::Delete;
         let log = || self.log_one(&mut writer, keyspace, &entry, durability);
         let (seq, read_state, tail) = self.retry_after_freeing(deletes, log)?;
-        let insert = || read_state.memtable.insert_with_tail(key, Trailer::new(seq, kind), value, &tail);
+        let insert = || entry.insert(&read_state.memtable, seq, &tail);
         if planted(Bug::PublishBeforeInsert) {
             drop(writer);
             drop(Publishing::new(self, seq, seq));
@@ -157,6 +156,7 @@ impl DbInner {
         }
         if let Some(reads) = &mut reads {
             self.status.check_running()?;
+            self.check_expiry(reads)?;
             reads.check_until(self.visible.newest())?;
         }
         self.prepare_times(&batch)?;
@@ -171,9 +171,23 @@ impl DbInner {
         }
     }
 
+    /// Checks that nothing has expired meanwhile that a transaction has seen.
+    fn check_expiry(&self, reads: &ReadSet) -> Result<()> {
+        match reads.expiry < Time::MAX
+            && reads.expiry <= self.clock.now()
+            && !planted(Bug::CommitDespiteExpiry)
+        {
+            true => {
+                Err(Error::new(ErrorKind::Conflict, "an entry that the transaction has read has expired"))
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Compares a transaction with all commits. The caller holds the writer.
     pub(super) fn check_reads(&self, writer: &Writer, reads: &mut ReadSet) -> Result<()> {
         self.status.check_running()?;
+        self.check_expiry(reads)?;
         if reads.keyspaces.is_empty() || planted(Bug::CheckBeforeWriter) {
             return Ok(());
         }
@@ -246,7 +260,7 @@ impl DbInner {
         let mut entries = Entries::new(&batch.entries);
         while let Some(entry) = entries.next() {
             let mut one = Batch::default();
-            one.push(batch.keyspace_of(&entry), entry.kind, entry.key, entry.value, entry.time);
+            one.push(batch.keyspace_of(&entry), entry);
             self.write_batch(one, None, durability)?;
         }
         Ok(())

@@ -14,7 +14,7 @@
 use super::group::Member;
 use crate::state::{Batch, DbInner, KeyspaceInner, Role, Writer};
 use crate::sync::Ordering;
-use crate::wal::Entries;
+use crate::wal::{Entries, Entry};
 use base::planted::{Bug, planted};
 use base::{EntryKind, Error, ErrorKind, MAX_SEQ, RangeSet, RangeTombstone, Result, Seq, Time};
 use history::{Ended, put_historical, version_key};
@@ -170,7 +170,7 @@ fn with_late_writes(batch: &Batch, seq: Seq, newest: &[Time], now: &dyn Fn() -> 
                 let ranges = deleted.entry(entry.keyspace).or_default();
                 *ranges = ranges.with(range);
             }
-            routed.push(keyspace, entry.kind, entry.key, entry.value, None);
+            routed.push(keyspace, entry.at(None));
             continue;
         };
         let time = entry.time.or(batch.time).unwrap_or_default();
@@ -199,7 +199,7 @@ fn with_late_writes(batch: &Batch, seq: Seq, newest: &[Time], now: &dyn Fn() -> 
         match end.filter(|_| !planted(Bug::LateVersionWins)) {
             None => {
                 written.insert(key, time);
-                routed.push(keyspace, entry.kind, entry.key, entry.value, entry.time);
+                routed.push(keyspace, entry);
             }
             Some((until, by_range)) => {
                 version_key.clear();
@@ -208,7 +208,7 @@ fn with_late_writes(batch: &Batch, seq: Seq, newest: &[Time], now: &dyn Fn() -> 
                 stored.extend_from_slice(entry.value);
                 let is_delete = entry.kind == EntryKind::Delete;
                 put_historical(&mut stored, time, Ended::at(until, is_delete).by_range(by_range));
-                routed.push(historical, EntryKind::Put, &version_key, &stored, None);
+                routed.push(historical, Entry::put(&version_key, &stored));
             }
         }
     }

@@ -82,6 +82,9 @@ impl CheckedEntries {
         if trailer.is_reference() && !self.meta.count_reference(value) {
             return Err(DecodeError::Corrupt("a reference to a value is malformed"));
         }
+        if trailer.expires() && !self.meta.count_expiry(value) {
+            return Err(DecodeError::Corrupt("an entry has no expiry"));
+        }
         let last = self.last.get_or_insert_with(|| (Vec::new(), trailer));
         last.0.clear();
         last.0.extend_from_slice(key);

@@ -1,6 +1,7 @@
 //! The options of a writer, the description of a finished table, and the names of table files.
 
 use crate::format::compression::Compression;
+use base::expiry::split_expiry;
 use base::{MAX_SEQ, Reference, SegmentShare, Seq, Time, Trailer};
 use std::sync::Arc;
 
@@ -120,6 +121,17 @@ impl TableTimes {
     }
 }
 
+/// The expiries of the entries of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableExpiry {
+    /// The number of entries that have one, at least 1.
+    pub entries: u64,
+    /// The first expiry.
+    pub first: Time,
+    /// The last one.
+    pub last: Time,
+}
+
 /// The description of a finished table. All fields but `cleared_seq` and `times` are also stored in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableMeta {
@@ -148,6 +160,8 @@ pub struct TableMeta {
     pub shadowed: u64,
     /// The times of the versions, if the entries are versions.
     pub times: Option<TableTimes>,
+    /// The expiries, if an entry has one.
+    pub expiry: Option<TableExpiry>,
     /// The value segments that entries refer to, ascending.
     pub segments: Vec<SegmentShare>,
 }
@@ -168,6 +182,7 @@ impl TableMeta {
             cleared_seq: 0,
             shadowed: 0,
             times: None,
+            expiry: None,
             segments: Vec::new(),
         }
     }
@@ -177,6 +192,23 @@ impl TableMeta {
     pub(crate) fn count_reference(&mut self, value: &[u8]) -> bool {
         let reference = Reference::decode(value);
         reference.inspect(|reference| SegmentShare::count(&mut self.segments, reference)).is_some()
+    }
+
+    /// Counts the expiry of an entry that was [counted](TableMeta::count). Returns `false` if it has none.
+    #[cold]
+    pub(crate) fn count_expiry(&mut self, value: &[u8]) -> bool {
+        let Some((_, expiry)) = split_expiry(value) else { return false };
+        let TableExpiry { entries, first, last } =
+            self.expiry.unwrap_or(TableExpiry { entries: 0, first: expiry, last: expiry });
+        self.expiry =
+            Some(TableExpiry { entries: entries + 1, first: first.min(expiry), last: last.max(expiry) });
+        true
+    }
+
+    /// Whether all entries are tombstones or have expired at `time`.
+    pub fn has_expired(&self, time: Time) -> bool {
+        self.expiry
+            .is_some_and(|expiry| expiry.last <= time && expiry.entries + self.tombstones == self.entries)
     }
 
     /// Counts an entry. `same_key`: of the key of the entry before. Smallest and largest key are set by the caller.

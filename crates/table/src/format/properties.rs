@@ -8,10 +8,10 @@
 //! salvage uses, is optional.
 
 use crate::format::decode_error::DecodeError;
-use crate::format::options::{TableMeta, TableOwner};
-use base::SegmentShare;
+use crate::format::options::{TableExpiry, TableMeta, TableOwner};
 use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::MAX_KEY_LEN;
+use base::{SegmentShare, Time};
 
 /// Maximum bytes of the block.
 pub(crate) const MAX_LEN: usize = 4 * MAX_KEY_LEN + (1 << 20);
@@ -29,6 +29,7 @@ const SEGMENTS: u8 = 10;
 const HISTORY_OF: u8 = 11;
 const SHADOWED: u8 = 12;
 const HAS_HISTORY: u8 = 13;
+const EXPIRY: u8 = 14;
 
 /// Appends the block's payload.
 pub(crate) fn encode(meta: &TableMeta, owner: Option<&TableOwner>, out: &mut Vec<u8>) {
@@ -54,6 +55,12 @@ pub(crate) fn encode(meta: &TableMeta, owner: Option<&TableOwner>, out: &mut Vec
         put_varint(&mut number, meta.shadowed);
         out.push(SHADOWED);
         put_bytes(out, &number);
+    }
+    if let Some(TableExpiry { entries, first, last }) = meta.expiry {
+        let mut expiry = Vec::with_capacity(30);
+        [entries, first.micros(), last.micros()].into_iter().for_each(|n| put_varint(&mut expiry, n));
+        out.push(EXPIRY);
+        put_bytes(out, &expiry);
     }
     if !meta.segments.is_empty() {
         let mut segments = Vec::new();
@@ -84,11 +91,11 @@ pub(crate) fn encode(meta: &TableMeta, owner: Option<&TableOwner>, out: &mut Vec
 const BAD: DecodeError = DecodeError::Corrupt("properties are malformed");
 
 /// The fields of the block's payload, by tag.
-struct Fields<'a>([Option<&'a [u8]>; 14]);
+struct Fields<'a>([Option<&'a [u8]>; 15]);
 
 impl<'a> Fields<'a> {
     fn of(payload: &'a [u8]) -> Result<Fields<'a>, DecodeError> {
-        let mut fields = [None; 14];
+        let mut fields = [None; 15];
         let mut reader = Reader::new(payload);
         while !reader.is_empty() {
             let tag = reader.u8().ok_or(BAD)?;
@@ -138,10 +145,18 @@ pub(crate) fn decode(payload: &[u8], number: u64, file_size: u64) -> Result<Tabl
         cleared_seq: 0,
         shadowed: fields.0[usize::from(SHADOWED)].map_or(Ok(0), |_| fields.number(SHADOWED))?,
         times: None,
+        expiry: fields.0[usize::from(EXPIRY)].map(|bytes| read_expiry(bytes).ok_or(BAD)).transpose()?,
         segments: fields.0[usize::from(SEGMENTS)]
             .map_or(Some(Vec::new()), SegmentShare::decode)
             .ok_or(BAD)?,
     })
+}
+
+fn read_expiry(bytes: &[u8]) -> Option<TableExpiry> {
+    let mut reader = Reader::new(bytes);
+    let (entries, first, last) = (reader.varint()?, reader.varint()?, reader.varint()?);
+    let sound = entries > 0 && first <= last && reader.is_empty();
+    sound.then_some(TableExpiry { entries, first: Time::from_micros(first), last: Time::from_micros(last) })
 }
 
 #[cfg(test)]
@@ -163,6 +178,7 @@ mod tests {
             cleared_seq: 0,
             shadowed: 0,
             times: None,
+            expiry: None,
             segments: vec![SegmentShare { segment: 7, count: 2, bytes: 300 }],
         };
         let mut out = vec![200, 2, 1, 1];

@@ -90,8 +90,11 @@ impl TableWriter {
             self.hashes.push(hash);
         }
         self.meta.count(same_key, trailer, key.len(), value.len());
-        match trailer.is_reference() && !self.meta.count_reference(value) {
-            true => Err(self.out.invalid("a reference is malformed")),
+        if trailer.is_reference() && !self.meta.count_reference(value) {
+            return Err(self.out.invalid("a reference is malformed"));
+        }
+        match trailer.expires() && !self.meta.count_expiry(value) {
+            true => Err(self.out.invalid("an entry has no expiry")),
             false => Ok(()),
         }
     }

@@ -76,6 +76,7 @@ pub fn meta_of(number: u64, file_size: u64, entries: &[Entry]) -> TableMeta {
         cleared_seq: 0,
         shadowed: entries.windows(2).filter(|pair| pair[0].key == pair[1].key).count() as u64,
         times: None,
+        expiry: None,
         segments: Vec::new(),
     }
 }

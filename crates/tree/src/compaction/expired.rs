@@ -1,14 +1,21 @@
-//! Compactions because versions have expired, in an unordered tree whose tables have times: tables of which all versions have are removed
-//! unread, and guards in which many have are merged.
+//! Compactions because entries have expired: tables of which all entries have are removed unread, and guards in which many have are merged.
+//! Versions expire in an unordered tree whose tables have times, with their ends; in other trees, entries with an expiry.
 //!
-//! The *horizon* is the time up to which a version must have ended to have expired. Merges drop what has expired by then, so that the first
-//! end of a merged table is after it: a guard is not merged again before the horizon has moved on.
+//! The *horizon* is the time up to which a version must have ended, or the expiry of an entry must lie, to have expired. Merges drop what has
+//! expired by then, or make tombstones of it, so that the first end or expiry of a merged table is after it: a guard is not merged again before
+//! the horizon has moved on.
+//!
+//! An expired entry hides older ones of its key, like a tombstone. So a table of such entries is removed only together with all older
+//! tables that share a part of its range.
 
 use super::picker::{Candidate, Picker};
 use super::plan::{Plan, Reason, key_after};
 use crate::version::{Guard, LiveTable, Version, key_bounds};
+use base::planted::{Bug, planted};
 use base::{Slice, Time};
+use std::collections::HashSet;
 use std::sync::Arc;
+use table::TableExpiry;
 
 /// A guard of whose bytes at least this share is estimated to have expired is merged.
 const EXPIRED_SHARE: f64 = 0.5;
@@ -16,27 +23,63 @@ const EXPIRED_SHARE: f64 = 0.5;
 /// A plan for the tables in which all versions have expired.
 pub(super) fn tables(picker: &Picker<'_>) -> Option<Plan> {
     let horizon = picker.horizon?;
-    let has_expired = |t: &LiveTable| t.meta.times.is_some_and(|times| times.last_end <= horizon);
+    let has_expired = |t: &LiveTable| match t.meta.times {
+        Some(times) => times.last_end <= horizon,
+        None => t.meta.has_expired(horizon),
+    };
     let is_free = |t: &LiveTable| !picker.busy.contains(&t.meta.number);
     let tables = picker.version.tables().filter(|(_, t)| has_expired(t) && is_free(t));
-    let inputs: Vec<(usize, Arc<LiveTable>)> = tables.map(|(level, t)| (level, t.clone())).collect();
+    let mut inputs: Vec<(usize, Arc<LiveTable>)> = tables.map(|(level, t)| (level, t.clone())).collect();
+    if !picker.version.unordered && !planted(Bug::RemoveExpiredTables) {
+        keep_hiding(picker.version, &mut inputs);
+    }
     let level = inputs.first()?.0;
     let (smallest, largest) = key_bounds(inputs.iter().map(|(_, t)| t));
     let (from, to) = (Slice::copy_from(smallest), Some(key_after(largest)));
     Some(Plan { source: level, target: level, from, to, inputs, ..Plan::empty(Reason::ExpiredTables) })
 }
 
+/// Leaves those tables out that may hide entries of a table which stays.
+fn keep_hiding(version: &Version, expired: &mut Vec<(usize, Arc<LiveTable>)>) {
+    loop {
+        let numbers: HashSet<u64> = expired.iter().map(|(_, t)| t.meta.number).collect();
+        let before = expired.len();
+        expired.retain(|(_, t)| {
+            let meta = &t.meta;
+            let end = key_after(&meta.largest);
+            let hides = |other: &Arc<LiveTable>| {
+                !numbers.contains(&other.meta.number)
+                    && other.meta.min_seq < meta.max_seq
+                    && other.overlaps_range(&meta.smallest, Some(&end))
+            };
+            let of_level = |n| version.level(n).tables_in(&meta.smallest, Some(&end));
+            !version.level0.iter().chain((1..=version.last_level()).flat_map(of_level)).any(hides)
+        });
+        if expired.len() == before {
+            return;
+        }
+    }
+}
+
 /// The estimated share of a table that has expired: ends are taken to be spread evenly between the first and the last.
 fn share_of_table(t: &LiveTable, horizon: Time) -> f64 {
+    if let Some(TableExpiry { entries, first, last }) = t.meta.expiry.filter(|_| t.meta.times.is_none()) {
+        let passed = passed(horizon, first, last);
+        return passed * entries as f64 / t.meta.entries as f64;
+    }
     let Some(times) = t.meta.times else { return 0.0 };
     if times.last_end <= horizon {
         return 1.0;
     }
     // Deletes without an end expire with their own times.
     let last = if times.last_end == Time::MAX { times.latest.max(times.first_end) } else { times.last_end };
-    let (first, last) = (times.first_end.micros() as f64, last.micros() as f64);
-    let passed = (horizon.micros() as f64 - first) / (last - first).max(1.0);
-    passed.clamp(0.0, 1.0)
+    passed(horizon, times.first_end, last)
+}
+
+/// The share of the time between two times that has passed, the first of them included.
+fn passed(now: Time, first: Time, last: Time) -> f64 {
+    let micros = |time: Time| time.micros() as f64;
+    ((micros(now) + 1.0 - micros(first)) / (micros(last) + 1.0 - micros(first))).clamp(0.0, 1.0)
 }
 
 /// The estimated share of a guard that has expired.
@@ -45,13 +88,20 @@ fn share(guard: &Guard, horizon: Time) -> f64 {
     guard.tables.iter().map(expired).sum::<f64>() / guard.bytes().max(1) as f64
 }
 
-/// The estimated bytes of the versions, with their values, that have expired and still are in the tables of a tree.
+/// Whether an entry in a guard has expired. A request covers those of a table only if it covers the whole table: otherwise it would have no end.
+pub(super) fn has_expired_entries(picker: &Picker<'_>, guard: &Guard) -> bool {
+    let has_any = |t: &LiveTable, horizon| t.meta.expiry.is_some_and(|expiry| expiry.first <= horizon);
+    let is_covered = |t: &LiveTable| t.meta.max_seq <= picker.requested_seq && t.meta.times.is_none();
+    picker.horizon.is_some_and(|horizon| guard.tables.iter().any(|t| is_covered(t) && has_any(t, horizon)))
+}
+
+/// The estimated bytes of the entries, with their values, that have expired and still are in the tables of a tree.
 pub fn expired_bytes(version: &Version, horizon: Time) -> u64 {
     let bytes = |t: &LiveTable| (t.meta.file_size + t.values.bytes) as f64;
     version.tables().map(|(_, t)| share_of_table(t, horizon) * bytes(t)).sum::<f64>() as u64
 }
 
-/// Guards in which many versions have expired.
+/// Guards in which many entries have expired.
 pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
     let Some(horizon) = picker.horizon else { return };
     for (level, guard, g) in picker.version.guards().filter(|(_, _, g)| !g.tables.is_empty()) {
@@ -62,13 +112,19 @@ pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
     }
 }
 
-/// The horizon at which more may have expired than now: the end of the next table, or the middle between the ends of one.
+/// The horizon at which more may have expired than now: the end of the next table, or the middle between the ends, or the expiries, of one.
 pub(crate) fn next_horizon(picker: &Picker<'_>) -> Option<Time> {
     let horizon = picker.horizon?;
     let of_table = |t: &LiveTable| {
-        let times = t.meta.times?;
-        let (first, last) = (times.first_end.micros(), times.last_end.micros());
-        let middle = if times.last_end == Time::MAX { times.latest.micros() } else { first / 2 + last / 2 };
+        let (first, last, middle) = match (t.meta.times, t.meta.expiry) {
+            (Some(times), _) => {
+                let is_open = times.last_end == Time::MAX;
+                (times.first_end, times.last_end, is_open.then_some(times.latest))
+            }
+            (None, expiry) => expiry.map(|expiry| (expiry.first, expiry.last, None))?,
+        };
+        let (first, last) = (first.micros(), last.micros());
+        let middle = middle.map_or(first / 2 + last / 2, Time::micros);
         [middle, last].into_iter().map(Time::from_micros).filter(|time| *time > horizon).min()
     };
     picker.version.tables().filter_map(|(_, t)| of_table(t)).min()

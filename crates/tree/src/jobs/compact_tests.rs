@@ -4,7 +4,7 @@ use crate::test_support::{DIR, Entry, TestStack, table_options, tree_options};
 use crate::{
     EvictedCuts, EvictedTables, EvictionSink, JobContext, JobOutput, Plan, Reason, TreeOptions, compact,
 };
-use base::{Cursor, EntryKind, Error, RangeSet, RangeTombstone, Result, Seq, Trailer};
+use base::{Cursor, EntryKind, Error, RangeSet, RangeTombstone, Result, Seq, Time, Trailer};
 use env::Env;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,6 +39,7 @@ fn merge_into(
         inline_values: false,
         cancelled: &AtomicBool::new(false),
         times: None,
+        expired_by: Time::MIN,
         late: false,
     };
     let inputs = stack.guard.tables.iter().map(|t| (1, t.clone())).collect();
@@ -80,7 +81,7 @@ fn a_merge_expects_snapshots_that_are_taken_meanwhile() {
             from: b"a"[..].into(),
             to: Some(b"b"[..].into()),
             seq,
-            time: base::Time::MIN,
+            time: Time::MIN,
         });
     }
     for (snapshots, oldest) in [(&[][..], 200), (&[7, 300], 7)] {
@@ -161,6 +162,7 @@ fn evicted_entries_become_tables_of_bounded_size_or_none_at_all() {
         inline_values: false,
         cancelled: &cancelled,
         times: None,
+        expired_by: Time::MIN,
         late: false,
     };
     let cuts = |keys: &[u64]| EvictedCuts {

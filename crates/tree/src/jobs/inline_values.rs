@@ -2,7 +2,7 @@
 
 use crate::read::MAX_INLINE_LEN;
 use base::planted::{Bug, planted};
-use base::{Cursor, EntryKind, Error, Reference, Result, Trailer, same_key};
+use base::{Cursor, Error, Reference, Result, Trailer, same_key};
 use values::Segments;
 
 /// Maximum number of values in a batch: so many reads are in flight at once.
@@ -169,7 +169,7 @@ impl<C: Cursor> Cursor for InlineValues<'_, C> {
 
     fn trailer(&self) -> Trailer {
         match self.value {
-            Some(_) => Trailer::new(self.entry().trailer.seq(), EntryKind::Put),
+            Some(_) => self.entry().trailer.with_reference(false),
             None => self.entry().trailer,
         }
     }
@@ -185,6 +185,7 @@ mod tests {
     use super::*;
     use crate::read::LiveTableCursor;
     use crate::test_support::{TestStack, table_options};
+    use base::EntryKind;
     use base::checksum::checksum_of;
     use env::{Env, SimEnv};
     use record::{SegmentKind, SegmentWriter, payload_offset};

@@ -32,6 +32,8 @@ pub struct JobContext<'a> {
     pub cancelled: &'a AtomicBool,
     /// Tells the time of an entry and when it ended, in a tree whose keys have times.
     pub times: Option<TimesOf>,
+    /// An entry whose expiry is not after this time has expired for all readers; [`Time::MIN`]: none has.
+    pub expired_by: Time,
     /// Whether entries may be late: see [`table::TableTimes::late`].
     pub late: bool,
 }
@@ -53,6 +55,8 @@ pub struct JobOutput {
     /// The oldest sequence number at which a reader reads or, after a compaction, will read; `None` if there are no readers of old
     /// versions.
     pub oldest_reader: Option<Seq>,
+    /// Entries that were dropped, or became tombstones, because they had expired.
+    pub expired: u64,
     /// Bytes of the values that a compaction for scans has read outside of the tree.
     pub values_read: u64,
     /// Why a value outside of the tree could not be read, and stays there: the first error.

@@ -37,7 +37,7 @@ impl<'a> Retention<'a> {
         self.started && self.key == key
     }
 
-    /// Whether to keep this entry. `bottom`: no older version of the key exists outside of the merge.
+    /// Whether to keep this entry, which is a tombstone if it has expired. `bottom`: no older version of the key exists outside of the merge.
     #[inline]
     pub(super) fn keeps(&mut self, key: &[u8], trailer: Trailer, bottom: bool) -> bool {
         let stripe = match self.snapshots {

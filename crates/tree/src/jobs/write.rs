@@ -5,8 +5,9 @@ use super::job::{JobContext, JobOutput};
 use super::output::Output;
 use super::retention::Retention;
 use crate::compaction::Plan;
+use base::expiry::split_expiry;
 use base::planted::{Bug, planted};
-use base::{Cursor, Result};
+use base::{Cursor, Error, ErrorKind, Result, Time};
 
 /// Which entries a job keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,13 +35,19 @@ pub(super) fn write_tables(
     let merges = !plan.inputs.is_empty();
     let snapshots = if merges && planted(Bug::IgnoreSnapshots) { &[] } else { context.snapshots };
     let drops_early = merges && planted(Bug::DropTombstoneEarly);
+    let drops_expired = merges && planted(Bug::DropExpiredEarly);
     let mut retention = Retention::new(snapshots, context.range_tombstones);
     let mut output = Output::new(context, done);
     let mut piece = 0;
     let result = (|| {
         cursor.seek_to_first()?;
         while cursor.valid() {
-            let (key, trailer) = (cursor.key(), cursor.trailer());
+            let (key, mut trailer) = (cursor.key(), cursor.trailer());
+            let expired = trailer.expires() && has_expired(cursor.value(), context.expired_by)?;
+            if expired {
+                trailer = trailer.as_delete();
+                output.done.expired += 1;
+            }
             while plan.cuts.get(piece).is_some_and(|cut| is_at_or_after(key, cut)) {
                 output.finish()?;
                 piece += 1;
@@ -53,7 +60,8 @@ pub(super) fn write_tables(
             {
                 output.finish()?;
             }
-            let keeps = kept == Kept::All || retention.keeps(key, trailer, bottom || drops_early);
+            let keeps = kept == Kept::All
+                || retention.keeps(key, trailer, bottom || drops_early || expired && drops_expired);
             let keeps = match &mut sink {
                 Some(sink) => {
                     let stays = sink.see(key, trailer, cursor.value(), keeps)?;
@@ -62,7 +70,8 @@ pub(super) fn write_tables(
                 None => keeps,
             };
             if keeps {
-                let (hash, value) = (context.options.table.filter_hash(key), cursor.value());
+                let value = if expired { &[] } else { cursor.value() };
+                let hash = context.options.table.filter_hash(key);
                 output.add(bottom, key, hash, trailer, value)?;
                 note(key, hash, value.len());
             }
@@ -80,6 +89,14 @@ pub(super) fn write_tables(
             Err(e)
         }
     }
+}
+
+/// Whether an entry with an expiry has expired by `time`.
+#[cold]
+fn has_expired(stored: &[u8], time: Time) -> Result<bool> {
+    let expiry = split_expiry(stored).map(|(_, expiry)| expiry);
+    let expiry = expiry.ok_or_else(|| Error::new(ErrorKind::Corruption, "an entry has no expiry"))?;
+    Ok(expiry <= time)
 }
 
 /// Whether `key` belongs to the piece that begins with `cut`, or to a later piece.

@@ -45,6 +45,7 @@ impl Fixture {
             cleared_seq: 0,
             shadowed: 0,
             times: None,
+            expiry: None,
             segments: Vec::new(),
         }
     }

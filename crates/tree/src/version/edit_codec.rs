@@ -7,7 +7,7 @@ use super::sketch::Sketch;
 use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::{MAX_KEY_LEN, MAX_LEVELS};
 use base::{RangeTombstone, SegmentShare, Slice, Time};
-use table::{TableMeta, TableTimes};
+use table::{TableExpiry, TableMeta, TableTimes};
 
 const TAG_ADDED: u64 = 1;
 const TAG_REMOVED: u64 = 2;
@@ -24,6 +24,7 @@ const TAG_SEGMENTS: u64 = 11;
 const TAG_TIME: u64 = 12;
 const TAG_SHADOWED: u64 = 13;
 const TAG_TIMES: u64 = 14;
+const TAG_EXPIRY: u64 = 15;
 
 /// Maximum bytes of the encoded segments of a table.
 const MAX_SEGMENTS_LEN: usize = 1 << 20;
@@ -53,6 +54,10 @@ impl VersionEdit {
                     put_varint(out, time.micros());
                 }
                 put_varint(out, times.late.into());
+            }
+            if let Some(TableExpiry { entries, first, last }) = meta.expiry {
+                put_varint(out, TAG_EXPIRY);
+                [entries, first.micros(), last.micros()].into_iter().for_each(|n| put_varint(out, n));
             }
             if meta.shadowed > 0 {
                 put_varint(out, TAG_SHADOWED);
@@ -154,6 +159,7 @@ impl VersionEdit {
                             cleared_seq: 0,
                             shadowed: 0,
                             times: None,
+                            expiry: None,
                             segments: Vec::new(),
                         },
                     ));
@@ -183,6 +189,13 @@ impl VersionEdit {
                 TAG_TIMES => {
                     let (_, meta) = edit.added.last_mut()?;
                     meta.times = Some(read_times(&mut reader)?);
+                }
+                TAG_EXPIRY => {
+                    let (_, meta) = edit.added.last_mut()?;
+                    let expiry = read_expiry(&mut reader)?;
+                    meta.expiry =
+                        Some(expiry).filter(|expiry| expiry.entries <= meta.entries - meta.tombstones);
+                    meta.expiry?;
                 }
                 TAG_SHADOWED => {
                     let (_, meta) = edit.added.last_mut()?;
@@ -214,6 +227,12 @@ fn read_times(reader: &mut Reader<'_>) -> Option<TableTimes> {
     let late = reader.varint().filter(|&late| late <= 1)? == 1;
     let sound = earliest <= latest && earliest <= first_end && first_end <= last_end && latest <= last_end;
     sound.then_some(TableTimes { earliest, latest, first_end, last_end, late })
+}
+
+fn read_expiry(reader: &mut Reader<'_>) -> Option<TableExpiry> {
+    let (entries, first, last) = (reader.varint()?, reader.varint()?, reader.varint()?);
+    let (first, last) = (Time::from_micros(first), Time::from_micros(last));
+    (entries > 0 && first <= last).then_some(TableExpiry { entries, first, last })
 }
 
 fn read_level(reader: &mut Reader<'_>, min: usize) -> Option<usize> {

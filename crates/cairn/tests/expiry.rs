@@ -1,0 +1,486 @@
+//! Entries that expire: directed cases, and a comparison with a map over all engines, placements and table formats.
+
+use cairn::env::{Rng, SimEnv};
+use cairn::{
+    Database, Durability, Engine, ErrorKind, Keyspace, KeyspaceOptions, Options, PlacementPolicy, Result,
+    Retention, Snapshot, TableFormat, Time, Ttl,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The time of a new simulated disk.
+const BEGIN: Time = Time::from_micros(1_704_067_200_000_000);
+
+fn at(seconds: u32) -> Time {
+    BEGIN.saturating_add(seconds * SECOND)
+}
+
+/// A moment after it: compactions drop what has expired before the present millisecond.
+fn after(seconds: u32) -> Time {
+    at(seconds).saturating_add(Duration::from_millis(1))
+}
+
+fn open_in(env: &Arc<SimEnv>) -> Result<Database> {
+    let options = Options::default().background_threads(0).memory_budget(1 << 20).disk_reserve(0);
+    Database::open_in(env.clone(), "/db", options)
+}
+
+fn open(options: KeyspaceOptions) -> Result<(Arc<SimEnv>, Database, Keyspace)> {
+    let env = SimEnv::new(1);
+    let db = open_in(&env)?;
+    let keyspace = db.keyspace("k", options)?;
+    Ok((env, db, keyspace))
+}
+
+fn plain() -> KeyspaceOptions {
+    KeyspaceOptions::default().memtable_bytes(16 << 10).block_size(256)
+}
+
+/// Every way of finding entries, and of placing them.
+fn kinds() -> [(&'static str, KeyspaceOptions); 5] {
+    [
+        ("tree", plain()),
+        ("hybrid", plain().placement(PlacementPolicy::Hybrid).large_up_to(0.5)),
+        ("size_class", plain().table_format(TableFormat::SizeClass)),
+        ("leveled", plain().level0_tables(1).max_tables_per_guard(1).levels(3)),
+        ("hash_log", plain().engine(Engine::HashLog)),
+    ]
+}
+
+fn tables(keyspace: &Keyspace) -> usize {
+    keyspace.guards().iter().map(|guard| guard.tables.len()).sum()
+}
+
+#[test]
+fn an_expired_entry_is_invisible_at_once_to_every_read() -> Result<()> {
+    for (name, options) in kinds() {
+        for flushed in [false, true] {
+            let ordered = name != "hash_log";
+            let (env, db, k) = open(options.clone())?;
+            k.put("a", "for ever")?;
+            k.put_with_ttl("b", vec![b'b'; 300], 10 * SECOND)?;
+            k.put_until("c", "until", at(20))?;
+            k.put_until("d", "no end", Time::MAX)?;
+            k.put_with_ttl("e", "", Duration::MAX)?;
+            if flushed {
+                k.flush()?;
+            }
+            let seen = |k: &Keyspace| -> Result<String> {
+                let mut seen = String::new();
+                for key in ["a", "b", "c", "d", "e"] {
+                    let found = k.get(key)?.is_some();
+                    assert_eq!(k.contains(key)?, found, "{name} {key}");
+                    assert_eq!(k.get_with_expiry(key)?.is_some(), found, "{name} {key}");
+                    assert_eq!(k.multi_get(&[key, "a"])?[0].is_some(), found, "{name} {key}");
+                    assert_eq!(db.snapshot().get(k, key)?.is_some(), found, "{name} {key}");
+                    assert_eq!(db.begin().get(k, key)?.is_some(), found, "{name} {key}");
+                    seen.push_str(if found { key } else { "" });
+                }
+                let mut entries = k.entries().map(|e| Ok(e?.0)).collect::<Result<Vec<_>>>()?;
+                entries.sort_unstable();
+                assert_eq!(entries.concat(), seen.as_bytes(), "{name}");
+                if ordered {
+                    let forward = k.iter().keys().collect::<Result<Vec<_>>>()?;
+                    let mut backward = k.iter().rev().map(|e| Ok(e?.0)).collect::<Result<Vec<_>>>()?;
+                    backward.reverse();
+                    assert_eq!((forward.concat(), forward), (seen.as_bytes().to_vec(), backward), "{name}");
+                }
+                Ok(seen)
+            };
+            assert_eq!(seen(&k)?, "abcde", "{name}");
+            assert_eq!(k.get_with_expiry("b")?.unwrap().1, Some(at(10)), "{name}");
+            assert_eq!(k.get_with_expiry("c")?.unwrap(), ("until".as_bytes().into(), Some(at(20))));
+            for key in ["a", "d", "e"] {
+                assert_eq!(k.get_with_expiry(key)?.unwrap().1, None, "{name} {key}");
+            }
+            env.set_wall_clock(Time::from_micros(at(10).micros() - 1));
+            assert_eq!(seen(&k)?, "abcde", "{name}");
+            let snapshot = db.snapshot();
+            env.set_wall_clock(at(10));
+            assert_eq!(seen(&k)?, "acde", "{name}");
+            env.set_wall_clock(at(9));
+            assert_eq!(seen(&k)?, "acde", "{name}: the clock of the database does not go back");
+            env.set_wall_clock(at(30));
+            assert_eq!(seen(&k)?, "ade", "{name}");
+            assert_eq!(snapshot.get(&k, "b")?.unwrap(), vec![b'b'; 300], "{name}");
+            if ordered {
+                k.compact()?;
+                assert_eq!(snapshot.get(&k, "c")?.unwrap(), "until", "{name}: kept for the snapshot");
+                assert_eq!(snapshot.iter(&k).count(), 5, "{name}");
+                drop(snapshot);
+                k.put("z", "")?;
+                k.compact()?;
+                let entries: u64 = k.guards().iter().flat_map(|g| &g.tables).map(|t| t.entries).sum();
+                assert_eq!(entries, 4, "{name}");
+                k.delete("z")?;
+            }
+            assert_eq!(seen(&k)?, "ade", "{name}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_expired_entry_still_hides_older_ones() -> Result<()> {
+    for (name, options) in kinds() {
+        let (env, db, k) = open(options)?;
+        k.put("a", "old")?;
+        k.put("b", "old")?;
+        k.flush()?;
+        if name != "hash_log" {
+            k.compact()?;
+        }
+        k.put_with_ttl("a", "new", SECOND)?;
+        k.flush()?;
+        env.set_wall_clock(at(5));
+        // Lets compactions run that are due because of time.
+        for _ in 0..3 {
+            k.put("c", "")?;
+            k.flush()?;
+            assert_eq!((k.get("a")?, k.get("b")?.is_some()), (None, true), "{name}");
+        }
+        db.close()?;
+        let db = open_in(&env)?;
+        let k = db.open_keyspace("k")?;
+        assert_eq!((k.get("a")?, k.get("b")?.is_some()), (None, true), "{name}");
+        if name != "hash_log" {
+            k.compact()?;
+        }
+        assert_eq!((k.get("a")?, k.get("b")?.is_some()), (None, true), "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn whole_tables_go_unread_when_all_of_their_entries_have_expired() -> Result<()> {
+    let (env, db, k) = open(plain())?;
+    for table in 0..6u32 {
+        for i in 0..20u32 {
+            k.put_with_ttl(format!("{table}/{i:03}"), vec![7; 100], (10 + table) * SECOND)?;
+        }
+        k.flush()?;
+    }
+    assert_eq!(tables(&k), 6);
+    let before = db.stats();
+    env.set_wall_clock(after(12));
+    k.put("z", "")?;
+    k.flush()?;
+    let now = db.stats();
+    assert_eq!(tables(&k), 4, "those of 10, 11 and 12 s are gone, and there is a new one");
+    assert_eq!(now.compaction.bytes_read, before.compaction.bytes_read, "nothing was read");
+    env.set_wall_clock(at(100));
+    k.put("z", "")?;
+    k.flush()?;
+    assert_eq!(k.iter().count(), 1);
+    assert!(tables(&k) <= 2);
+    Ok(())
+}
+
+#[test]
+fn a_default_time_to_live_is_that_of_every_put() -> Result<()> {
+    let (env, db, k) = open(plain().ttl(Ttl::After(10 * SECOND)))?;
+    k.put("put", "")?;
+    k.put_until("until", "", at(5))?;
+    k.put_until("for ever", "", Time::MAX)?;
+    let mut batch = db.batch();
+    batch.put(&k, "batch", "");
+    batch.put_with_ttl(&k, "batch ttl", "", 2 * SECOND);
+    batch.put_until(&k, "batch until", "", Time::MAX);
+    db.write(batch, Durability::Os)?;
+    db.transaction(|tx| {
+        tx.put(&k, "tx", "")?;
+        tx.put_with_ttl(&k, "tx ttl", "", 3 * SECOND)?;
+        tx.put_until(&k, "tx until", "", at(4))?;
+        assert!(tx.get(&k, "tx ttl")?.is_some());
+        Ok(())
+    })?;
+    k.fetch_update("update", |_| Some("x"))?;
+    let expiry = |key: &str| Ok::<_, cairn::Error>(k.get_with_expiry(key)?.unwrap().1);
+    for (key, seconds) in [("put", 10), ("batch", 10), ("tx", 10), ("update", 10), ("until", 5)] {
+        assert_eq!(expiry(key)?, Some(at(seconds)), "{key}");
+    }
+    for (key, seconds) in [("batch ttl", 2), ("tx ttl", 3), ("tx until", 4)] {
+        assert_eq!(expiry(key)?, Some(at(seconds)), "{key}");
+    }
+    assert_eq!((expiry("for ever")?, expiry("batch until")?), (None, None));
+    let mut cursor = k.cursor();
+    cursor.seek("put")?;
+    assert_eq!(cursor.expiry(), Some(at(10)));
+    cursor.prev()?;
+    assert_eq!((cursor.key(), cursor.expiry()), (&b"for ever"[..], None));
+    db.close()?;
+    let db = open_in(&env)?;
+    let k = db.open_keyspace("k")?;
+    assert_eq!(k.options().ttl, Ttl::After(10 * SECOND), "the manifest keeps it");
+    env.set_wall_clock(at(50));
+    assert_eq!(k.iter().count(), 2);
+    Ok(())
+}
+
+#[test]
+fn where_expiry_and_history_meet_there_is_an_error() -> Result<()> {
+    let both = KeyspaceOptions::default().history(Retention::All).ttl(Ttl::After(SECOND));
+    let (_env, db, k) = open(KeyspaceOptions::default().history(Retention::All))?;
+    let refused = |result: Result<()>| {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("history"), "{error}");
+    };
+    refused(db.keyspace("both", both).map(|_| ()));
+    refused(k.put_with_ttl("a", "b", SECOND));
+    let mut batch = db.batch();
+    batch.put_until(&k, "a", "b", at(5));
+    refused(db.write(batch, Durability::Os));
+    let mut tx = db.begin();
+    refused(tx.put_with_ttl(&k, "a", "b", SECOND));
+    tx.put_until(&k, "a", "for ever", Time::MAX)?;
+    tx.commit()?;
+    assert!("0s".parse::<Ttl>().is_err() && "1".parse::<Ttl>().is_err());
+    assert_eq!("none".parse::<Ttl>()?, Ttl::None);
+    assert_eq!("90min".parse::<Ttl>()?, Ttl::After(5400 * SECOND));
+    Ok(())
+}
+
+#[test]
+fn a_transaction_that_has_read_what_expires_meanwhile_conflicts() -> Result<()> {
+    for (name, options) in kinds() {
+        let (env, db, k) = open(options)?;
+        let until = |seconds: u32| k.put_until("lock", "mine", at(seconds));
+        let mut now = 0;
+        let ordered = name != "hash_log";
+        type Read = fn(&cairn::Transaction, &Keyspace) -> Result<bool>;
+        let reads: [(&str, bool, Read); 5] = [
+            ("get", false, |tx, k| Ok(tx.get(k, "lock")?.is_some())),
+            ("contains", false, |tx, k| tx.contains(k, "lock")),
+            ("multi_get", false, |tx, k| Ok(tx.multi_get(k, &["lock", "x"])?[0].is_some())),
+            ("range", true, |tx, k| Ok(tx.iter(k).next().is_some())),
+            ("range back", true, |tx, k| Ok(tx.range(k, "l"..).next_back().transpose()?.is_some())),
+        ];
+        for (read_name, needs_order, read) in reads {
+            if needs_order && !ordered {
+                continue;
+            }
+            for expires in [true, false] {
+                until(now + 5)?;
+                let mut tx = db.begin();
+                assert!(read(&tx, &k)?, "{name} {read_name}");
+                tx.put(&k, "other", "")?;
+                now += if expires { 5 } else { 4 };
+                env.set_wall_clock(at(now));
+                let committed = tx.commit();
+                match expires {
+                    true => {
+                        assert_eq!(committed.unwrap_err().kind(), ErrorKind::Conflict, "{name} {read_name}")
+                    }
+                    false => committed?,
+                }
+                k.delete("other")?;
+            }
+        }
+        // What had expired before is absent, and stays so.
+        until(now)?;
+        let mut tx = db.begin();
+        assert!(tx.get(&k, "lock")?.is_none());
+        tx.put(&k, "lock", "taken")?;
+        env.set_wall_clock(at(now + 1000));
+        tx.commit()?;
+        assert_eq!(k.get("lock")?.unwrap(), "taken");
+        // Own writes, too, are absent once they have expired when the transaction began.
+        let mut tx = db.begin();
+        tx.put_until(&k, "own", "", at(now))?;
+        assert!(tx.get(&k, "own")?.is_none() && (!ordered || tx.range(&k, "o"..).next().is_none()));
+        tx.put_with_ttl(&k, "own", "", SECOND)?;
+        assert!(tx.get(&k, "own")?.is_some());
+        tx.rollback();
+        assert_eq!(k.put_if_absent("lock", "other")?.unwrap(), "taken");
+        k.put_with_ttl("lock", "shortly", SECOND)?;
+        env.set_wall_clock(at(now + 1002));
+        assert_eq!(k.put_if_absent("lock", "mine")?, None);
+    }
+    Ok(())
+}
+
+/// What the map knows of a key.
+type Model = BTreeMap<Vec<u8>, (Vec<u8>, Option<Time>)>;
+
+fn shown(model: &Model, now: Time) -> Vec<(Vec<u8>, Vec<u8>, Option<Time>)> {
+    let seen = model.iter().filter(|(_, (_, expiry))| expiry.is_none_or(|expiry| expiry > now));
+    seen.map(|(key, (value, expiry))| (key.clone(), value.clone(), *expiry)).collect()
+}
+
+/// Compares all reads with the map.
+fn compare(k: &Keyspace, model: &Model, now: Time, rng: &mut Rng, what: &str) -> Result<()> {
+    let expected = shown(model, now);
+    if k.options().engine == Engine::HashLog {
+        let mut entries = k.entries().collect::<Result<Vec<_>>>()?;
+        entries.sort_unstable();
+        let entries: Vec<_> =
+            entries.into_iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
+        let expected: Vec<_> = expected.iter().map(|(key, value, _)| (key.clone(), value.clone())).collect();
+        assert_eq!(entries, expected, "{what}");
+    } else {
+        let mut cursor = k.cursor();
+        let mut found = Vec::new();
+        let entry =
+            |cursor: &cairn::Cursor| (cursor.key().to_vec(), cursor.value().to_vec(), cursor.expiry());
+        cursor.seek_to_first()?;
+        while cursor.valid() {
+            found.push(entry(&cursor));
+            // Now and then a step back and forth.
+            if rng.below(8) == 0 {
+                cursor.prev()?;
+                assert_eq!(cursor.valid(), found.len() > 1, "{what}");
+                match cursor.valid() {
+                    true => assert_eq!(Some(&entry(&cursor)), found.get(found.len() - 2), "{what}"),
+                    false => cursor.seek_to_first()?,
+                }
+                if found.len() > 1 {
+                    cursor.next()?;
+                }
+            }
+            cursor.next()?;
+        }
+        assert_eq!(found, expected, "{what}");
+        found.clear();
+        cursor.seek_to_last()?;
+        while cursor.valid() {
+            found.push(entry(&cursor));
+            cursor.prev()?;
+        }
+        found.reverse();
+        assert_eq!(found, expected, "{what}: back");
+    }
+    for _ in 0..10 {
+        let key = key(rng);
+        let expected = expected.iter().find(|entry| entry.0 == key);
+        let found = k.get_with_expiry(&key)?.map(|(value, expiry)| (key.clone(), value.to_vec(), expiry));
+        assert_eq!(found.as_ref(), expected, "{what}");
+        assert_eq!(k.contains(&key)?, expected.is_some(), "{what}");
+    }
+    let keys: Vec<_> = (0..40).map(|_| key(rng)).collect();
+    for (key, found) in keys.iter().zip(k.multi_get(&keys)?) {
+        let expected = expected.iter().find(|entry| entry.0 == *key).map(|entry| &entry.1[..]);
+        assert_eq!(found.as_deref(), expected, "{what}");
+    }
+    Ok(())
+}
+
+fn compare_snapshot(k: &Keyspace, snapshot: &Snapshot, expected: &[Entry], what: &str) -> Result<()> {
+    for (key, value, _) in expected {
+        assert_eq!(snapshot.get(k, key)?.as_deref(), Some(&value[..]), "{what}");
+    }
+    let mut entries = snapshot.entries(k).collect::<Result<Vec<_>>>()?;
+    entries.sort_unstable();
+    let entries: Vec<_> = entries.into_iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
+    let expected: Vec<_> = expected.iter().map(|(key, value, _)| (key.clone(), value.clone())).collect();
+    assert_eq!(entries, expected, "{what}");
+    Ok(())
+}
+
+type Entry = (Vec<u8>, Vec<u8>, Option<Time>);
+
+fn key(rng: &mut Rng) -> Vec<u8> {
+    format!("key/{:03}", rng.below(120)).into_bytes()
+}
+
+fn value(rng: &mut Rng) -> Vec<u8> {
+    let len = [3, 40, 400, 1500][rng.below(4) as usize];
+    let mut value = vec![0; len];
+    rng.fill(&mut value);
+    value
+}
+
+#[test]
+fn all_reads_agree_with_a_map_while_time_passes() -> Result<()> {
+    for (name, options) in kinds() {
+        for seed in 0..6 {
+            run(name, &options, seed)?;
+        }
+    }
+    Ok(())
+}
+
+fn run(name: &str, options: &KeyspaceOptions, seed: u64) -> Result<()> {
+    let (mut env, mut db, mut k) = open(options.clone())?;
+    let (mut rng, mut model, mut now) = (Rng::new(seed), Model::new(), BEGIN);
+    let mut snapshots: Vec<(Snapshot, Vec<Entry>)> = Vec::new();
+    let ordered = options.engine == Engine::Tree;
+    for step in 0..4000 {
+        let what = format!("{name}, seed {seed}, step {step}");
+        let key = key(&mut rng);
+        match rng.below(100) {
+            0..25 => {
+                let value = value(&mut rng);
+                k.put(&key, &value)?;
+                model.insert(key, (value, None));
+            }
+            25..60 => {
+                let (value, ttl) = (value(&mut rng), Duration::from_millis(rng.below(60_000)));
+                let expiry = now.saturating_add(ttl);
+                match rng.below(3) {
+                    0 => k.put_with_ttl(&key, &value, ttl)?,
+                    1 => {
+                        let mut batch = db.batch();
+                        batch.delete(&k, &key);
+                        batch.put_with_ttl(&k, &key, &value, ttl);
+                        db.write(batch, Durability::Os)?;
+                    }
+                    _ => db.transaction(|tx| tx.put_until(&k, &key, &value, expiry))?,
+                }
+                model.insert(key, (value, Some(expiry)));
+            }
+            60..68 => {
+                k.delete(&key)?;
+                model.remove(&key);
+            }
+            68..70 if ordered => {
+                let end = [&key[..], b"~"].concat();
+                k.delete_range(&key[..]..&end[..])?;
+                model.remove(&key);
+            }
+            70..85 => {
+                now = now.saturating_add(Duration::from_millis(rng.below(3000)));
+                env.set_wall_clock(now);
+            }
+            85..90 => k.flush()?,
+            90..92 if ordered => k.compact_range(&key[..]..)?,
+            92 if ordered => k.compact()?,
+            93 | 94 => {
+                let expected = shown(&model, now);
+                snapshots.push((db.snapshot(), expected));
+                if snapshots.len() > 3 {
+                    let (snapshot, expected) = snapshots.remove(rng.below(4) as usize);
+                    compare_snapshot(&k, &snapshot, &expected, &what)?;
+                }
+            }
+            95 if step % 3 == 0 => {
+                for (snapshot, expected) in snapshots.drain(..) {
+                    compare_snapshot(&k, &snapshot, &expected, &what)?;
+                }
+                match rng.chance(1, 2) {
+                    true => db.close()?,
+                    false => {
+                        // The process is killed.
+                        env = env.process_clone();
+                        env.set_wall_clock(now);
+                    }
+                }
+                db = open_in(&env)?;
+                k = db.open_keyspace("k")?;
+                compare(&k, &model, now, &mut rng, &what)?;
+            }
+            96..98 => compare(&k, &model, now, &mut rng, &what)?,
+            _ => {
+                let found = k.get(&key)?;
+                let expected = model.get(&key).filter(|(_, e)| e.is_none_or(|expiry| expiry > now));
+                assert_eq!(found.as_deref(), expected.map(|(value, _)| &value[..]), "{what}");
+            }
+        }
+    }
+    let report = db.check(&mut |_| {})?;
+    assert!(report.problems.is_empty(), "{name}, seed {seed}: {:?}", report.problems);
+    Ok(())
+}
