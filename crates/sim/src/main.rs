@@ -38,7 +38,7 @@ struct Args {
 enum Command {
     /// Run random operations on the store and on a sorted map
     Model {
-        /// The option set; `list` shows them
+        /// The option set; `cairn-sim list` shows them
         #[arg(long, default_value = "inline")]
         set: String,
         /// Seed of the run

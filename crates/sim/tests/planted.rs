@@ -45,6 +45,13 @@ fn suite(bug: Bug) -> Suite {
     match bug {
         Bug::DropTombstoneEarly
         | Bug::IgnoreSnapshots
+        | Bug::DropExpiredEarly
+        | Bug::RemoveExpiredTables
+        | Bug::DropExpiredDespiteReaders
+        | Bug::ShowExpired
+        | Bug::ShowExpiredBackward
+        | Bug::ForgetExpiry
+        | Bug::CommitDespiteExpiry
         | Bug::FreeFileInUse
         | Bug::GuardKeyToTheLeft
         | Bug::CutBetweenVersions

@@ -4,6 +4,7 @@
 //! flushes, compactions and later writes, and are compared with the model at the version of their creation. The calls
 //! follow from the seed alone; background threads of the library may interleave differently.
 
+mod expiry;
 mod held;
 mod held_calls;
 mod reads;
@@ -31,6 +32,7 @@ const BUSY_OPERATIONS: u64 = 10_000;
 /// Runs `operations` calls on option set `set` from `seed`. A finding lists the call and the previous ones.
 pub fn run(set: &OptionSet, seed: u64, operations: u64) -> Outcome {
     let scratch: Option<TempDir>;
+    let mut simulated = None;
     let (env, path): (Arc<dyn Env>, PathBuf) = if set.real {
         let dir = TempDir::new().map_err(|e| Finding::new(format!("no temporary directory: {e}")))?;
         let path = dir.path().join("db");
@@ -41,11 +43,13 @@ pub fn run(set: &OptionSet, seed: u64, operations: u64) -> Outcome {
         let sim = SimEnv::new(derive(seed, 1));
         // Non-blocking reads find all, some or none of the blocks in memory.
         sim.set_cached_percent([100, 75, 30, 0][(derive(seed, 2) % 4) as usize]);
+        simulated = Some(sim.clone());
         (sim, PathBuf::from("/db"))
     };
     let mut rng = Rng::new(seed);
     let keys = Keys::new(&mut rng, set.sizes);
     let db = Database::open_in(env.clone(), &path, set.options.clone())?;
+    let now = env.wall_clock();
     let mut session = Session {
         set: set.clone(),
         env,
@@ -59,6 +63,9 @@ pub fn run(set: &OptionSet, seed: u64, operations: u64) -> Outcome {
         created: 0,
         flushes: 0,
         compactions: 0,
+        sim: simulated,
+        now,
+        expiries: BTreeMap::new(),
         trace: VecDeque::new(),
     };
     for name in ["a", "b", "c"] {
@@ -99,6 +106,10 @@ impl Session {
         const STEPS: &[(u32, Step)] = &[
             (3000, Session::put),
             (900, Session::delete),
+            (700, Session::put_with_ttl),
+            (300, Session::pass_time),
+            (60, Session::look_at_expiry),
+            (20, Session::outlive_entry),
             (90, Session::delete_range),
             (700, Session::batch),
             (1500, Session::get),

@@ -7,8 +7,8 @@ use crate::model::{Incarnation, Model, Version};
 use crate::ordering::has_order;
 use crate::random::{Draw, Rng};
 use crate::sets::OptionSet;
-use cairn::env::Env;
-use cairn::{Database, Keyspace, Snapshot};
+use cairn::env::{Env, SimEnv};
+use cairn::{Database, Keyspace, Snapshot, Time};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,6 +45,11 @@ pub(super) struct Session {
     /// Numbers of flushes and compactions, over all openings.
     pub(super) flushes: u64,
     pub(super) compactions: u64,
+    /// The simulated disk, whose clock the session moves, and its time.
+    pub(super) sim: Option<Arc<SimEnv>>,
+    pub(super) now: Time,
+    /// The expiries of the present entries.
+    pub(super) expiries: BTreeMap<(Incarnation, Vec<u8>), Time>,
     pub(super) trace: VecDeque<String>,
 }
 

@@ -12,12 +12,12 @@ use std::ops::Bound;
 const DURABILITIES: [Durability; 3] = [Durability::Buffered, Durability::Os, Durability::Sync];
 
 impl Session {
-    fn draw_value(&mut self) -> Value {
+    pub(super) fn draw_value(&mut self) -> Value {
         data::value(&mut self.rng, self.set.sizes)
     }
 
     fn commit_one(&mut self, keyspace: Incarnation, key: Vec<u8>, value: Option<Value>) {
-        self.model.commit(&[Write { keyspace, key, value }]);
+        self.commit(&[Write { keyspace, key, value }]);
     }
 
     pub(super) fn put(&mut self) -> Outcome {
@@ -84,7 +84,7 @@ impl Session {
         };
         let bounds = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
         let writes = self.model.deletes(open.incarnation, bounds, &[]);
-        self.model.commit(&writes);
+        self.commit(&writes);
         Ok(())
     }
 
@@ -120,7 +120,7 @@ impl Session {
         ensure!(right, "a batch of {len}, of them {ranges} ranges, says it has {says}");
         ensure!(batch.is_empty() == (says == 0), "a batch of {says} denies it");
         self.db().write(batch, durability)?;
-        self.model.commit(&writes);
+        self.commit(&writes);
         Ok(())
     }
 
