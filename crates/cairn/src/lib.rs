@@ -105,6 +105,11 @@ struct Readme;
 #[doc = include_str!("../../../docs/history.md")]
 struct HistoryPage;
 
+/// And that of the page on expiry.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/expiry.md")]
+struct ExpiryPage;
+
 /// And that of the page on transactions.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/transactions.md")]

@@ -310,3 +310,17 @@ fn serde_values_come_back() {
     }
     db.close().unwrap();
 }
+
+#[test]
+fn typed_entries_expire() -> cairn::Result<()> {
+    let env = cairn::env::SimEnv::new(1);
+    let db = Database::open_in(env.clone(), "/db", cairn::Options::default())?;
+    let second = std::time::Duration::from_secs(1);
+    let counts = TypedKeyspace::<String, i64>::new(db.keyspace("k", KeyspaceOptions::default())?);
+    counts.put_with_ttl("a", &1, second)?;
+    db.transaction(|tx| counts.within(tx).put_with_ttl("b", &2, 3 * second))?;
+    assert_eq!((counts.get("a")?, counts.get("b")?), (Some(1), Some(2)));
+    env.set_wall_clock(cairn::Time::from_micros(1_704_067_202_000_000));
+    assert_eq!((counts.get("a")?, counts.get("b")?), (None, Some(2)));
+    Ok(())
+}

@@ -10,7 +10,7 @@ use history::Expiry;
 use history::version_key::prefix_of;
 use std::sync::Arc;
 use std::time::Duration;
-use tree::{DatabaseEdit, EvictedCuts, JobContext, JobOutput, Plan};
+use tree::{DatabaseEdit, EvictedCuts, JobContext, JobOutput, Plan, Reason};
 
 /// Pause of a thread after a job failed with an error that may be temporary.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -225,6 +225,13 @@ impl DbInner {
                 historical.counters.flush.lock().note(0, evicted.bytes(), time);
             }
         }
+        let unread = match plan.reason {
+            Reason::ExpiredTables => {
+                plan.inputs.iter().filter_map(|(_, table)| table.meta.expiry).map(|e| e.entries).sum()
+            }
+            _ => 0,
+        };
+        keyspace.counters.expired.fetch_add(outcome.expired + unread, Ordering::Relaxed);
         *keyspace.counters.reasons.lock().entry(plan.reason).or_default() += 1;
         Ok(())
     }

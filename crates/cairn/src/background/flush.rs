@@ -7,6 +7,7 @@
 use super::flush_hints::FlushedHints;
 use crate::parts::WithReferences;
 use crate::state::{DbInner, FlushedCounts, ImmutableMemtable, KeyspaceInner, PanicGuard};
+use crate::sync::Ordering;
 use crate::wal::LogSync;
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, RangeSet, Result, Seq};
@@ -223,6 +224,7 @@ impl DbInner {
                 tree::flush(entries, &context, kept)?
             }
         };
+        part.keyspace.counters.expired.fetch_add(flushed.expired, Ordering::Relaxed);
         let hints = FlushedHints::default();
         Ok(Written { part, flushed, hints, time: self.env.monotonic().saturating_sub(started) })
     }

@@ -92,6 +92,8 @@ pub(crate) struct KeyspaceCounters {
     /// By output level; a compaction that avoids an unreadable table counts for level 0.
     pub compactions: Mutex<Vec<IoStats>>,
     pub reasons: Mutex<BTreeMap<tree::Reason, u64>>,
+    /// Entries that flushes and compactions have dropped, or replaced by tombstones, because they had expired.
+    pub expired: AtomicU64,
 }
 
 /// Progress of scrubbing, and damage of logs and manifest. Damage of a table is recorded in the table.

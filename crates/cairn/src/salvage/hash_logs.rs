@@ -3,17 +3,24 @@
 use super::report::{Loss, SalvagedKeyspace};
 use super::sources::{KeyspaceSource, Salvage};
 use crate::api::{Database, Keyspace};
+use crate::state::split_value;
 use crate::types::Durability;
 use crate::wal::{decode_batch, log_file_name};
-use base::{Cursor as _, EntryKind, ErrorKind, Result, Seq};
+use base::{Cursor as _, EntryKind, ErrorKind, Result, Seq, Time};
 use hashlog::HintReader;
 use record::SegmentKind;
 use std::collections::HashMap;
 use tree::MergeCursor;
 use values::{SegmentFile, value_file_name};
 
+/// A value, and when it expires; `None` is for ever.
+type Expiring<'a> = (&'a [u8], Option<Time>);
+
 /// What is done with key, sequence number and value of an entry; `None`: it is a delete.
-type Visit<'a> = dyn FnMut(&[u8], Seq, Option<&[u8]>) -> Result<()> + 'a;
+type Visit<'a> = dyn FnMut(&[u8], Seq, Option<Expiring<'_>>) -> Result<()> + 'a;
+
+/// By key, the sequence number and the value of its newest entry.
+type Recent = HashMap<Vec<u8>, (Seq, Option<(Vec<u8>, Option<Time>)>)>;
 
 /// By key, the sequence number of its newest entry.
 type Newest = HashMap<Vec<u8>, Seq>;
@@ -42,10 +49,10 @@ impl Salvage<'_> {
         }
         newest.retain(|key, seq| recent.get(key).is_none_or(|(of_log, _)| of_log < seq));
         recent.retain(|key, _| !newest.contains_key(key));
-        let mut put = |keyspace: &Keyspace, key: &[u8], value: &[u8]| {
+        let mut put = |keyspace: &Keyspace, key: &[u8], (value, expiry): Expiring<'_>| {
             written.entries += 1;
             written.bytes += (key.len() + value.len()) as u64;
-            keyspace.put_with(key, value, Durability::Buffered)
+            keyspace.put_until_with(key, value, expiry.unwrap_or(Time::MAX), Durability::Buffered)
         };
         for file in &files {
             self.read_entries(*file, id, None, &mut |key, seq, value| match value {
@@ -58,8 +65,8 @@ impl Salvage<'_> {
             })?;
         }
         for (key, (_, value)) in &recent {
-            if let Some(value) = value {
-                put(&keyspace, key, value)?;
+            if let Some((value, expiry)) = value {
+                put(&keyspace, key, (value, *expiry))?;
             }
         }
         self.report.keyspaces.push(written);
@@ -102,14 +109,16 @@ impl Salvage<'_> {
     }
 
     /// The newest entries that the logs have beside those that are flushed.
-    fn recent(&self, source: &KeyspaceSource) -> HashMap<Vec<u8>, (Seq, Option<Vec<u8>>)> {
+    fn recent(&self, source: &KeyspaceSource) -> Recent {
         let cursors = source.memtables.iter().map(|memtable| memtable.cursor()).collect();
         let (mut merge, mut recent) = (MergeCursor::new(cursors, 0), HashMap::new());
         // A memtable reads no file.
         let mut moved = merge.seek_to_first();
         while moved.is_ok() && merge.valid() {
             let trailer = merge.trailer();
-            let value = (!trailer.is_delete()).then(|| merge.value().to_vec());
+            // A memtable has only what was written with an expiry.
+            let split = split_value(trailer, merge.value()).ok().filter(|_| !trailer.is_delete());
+            let value = split.map(|(value, expiry)| (value.to_vec(), expiry));
             recent.entry(merge.key().to_vec()).or_insert((trailer.seq(), value));
             moved = merge.next();
         }
@@ -134,7 +143,8 @@ impl Salvage<'_> {
             for seq in batch.head.first_seq..batch.head.first_seq + batch.head.count {
                 let Some(entry) = batch.entries.next() else { break };
                 if entry.keyspace == id && entry.kind != EntryKind::DeleteRange {
-                    visit(entry.key, seq, (entry.kind == EntryKind::Put).then_some(entry.value))?;
+                    let value = (entry.kind == EntryKind::Put).then_some((entry.value, entry.expiry));
+                    visit(entry.key, seq, value)?;
                 }
             }
             Ok(())

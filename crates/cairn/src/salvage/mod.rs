@@ -16,6 +16,7 @@
 
 use crate::api::Database;
 use crate::open::{Files, LOCK_FILE_NAME, no_database};
+use crate::state::split_value;
 use crate::types::{Durability, Options};
 use base::{Cursor as _, Error, ErrorKind, MAX_SEQ, RangeSet, Result, Time};
 use env::{Env, RealEnv};
@@ -155,13 +156,23 @@ impl Salvage<'_> {
                 last.extend_from_slice(merge.key());
                 let deleted = ranges.newest(merge.key(), MAX_SEQ) > merge.trailer().seq();
                 if !merge.trailer().is_delete() && !deleted {
+                    let split = split_value(merge.trailer(), merge.value());
+                    let (stored, expiry) = match split {
+                        Ok((stored, expiry)) => (Some(stored), expiry),
+                        Err(e) => {
+                            let loss = Loss { keyspace: Some(source.name.clone()), ..Loss::of("tables", &e) };
+                            self.report.losses.push(Loss { from: Some(merge.key().to_vec()), ..loss });
+                            (None, None)
+                        }
+                    };
                     let referred = match merge.trailer().is_reference() {
-                        true => Some(values.read(&source.name, merge.key(), merge.value())),
+                        true => stored.map(|stored| values.read(&source.name, merge.key(), stored)),
                         false => None,
                     };
-                    let value = referred.as_ref().map_or(Some(merge.value()), |value| value.as_deref());
+                    let value = referred.as_ref().map_or(stored, |value| value.as_deref());
                     if let Some(value) = value {
-                        keyspace.put_with(merge.key(), value, Durability::Buffered)?;
+                        let expiry = expiry.unwrap_or(Time::MAX);
+                        keyspace.put_until_with(merge.key(), value, expiry, Durability::Buffered)?;
                         written.entries += 1;
                         written.bytes += (merge.key().len() + value.len()) as u64;
                     }

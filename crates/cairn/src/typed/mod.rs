@@ -69,6 +69,7 @@ use crate::{
 };
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
+use std::time::Duration;
 
 /// A keyspace with keys of type `K` and values of type `V`. See the [module](self).
 ///
@@ -144,6 +145,14 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
     /// See there.
     pub fn put_with(&self, key: &K::Borrowed, value: &V::Borrowed, durability: Durability) -> Result<()> {
         self.keyspace.put_with(encoded(key), encoded_value(value)?, durability)
+    }
+
+    /// Sets the value of a key for the duration `ttl`: see [`Keyspace::put_with_ttl`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::put_with_ttl`]; those of encoding the value.
+    pub fn put_with_ttl(&self, key: &K::Borrowed, value: &V::Borrowed, ttl: Duration) -> Result<()> {
+        self.keyspace.put_with_ttl(encoded(key), encoded_value(value)?, ttl)
     }
 
     /// Adds a put to a batch.
@@ -329,6 +338,14 @@ impl<K: Key, V: Value> TypedTransaction<'_, K, V> {
     ) -> impl DoubleEndedIterator<Item = Result<(K, V)>> {
         let range = self.transaction.prefix(&self.of.keyspace, encoded(prefix));
         range.map(|entry| self.of.entry(entry?))
+    }
+
+    /// Sets the value of a key for the duration `ttl`: see [`Keyspace::put_with_ttl`].
+    ///
+    /// # Errors
+    /// As for [`Transaction::put_with_ttl`]; those of encoding the value.
+    pub fn put_with_ttl(&mut self, key: &K::Borrowed, value: &V::Borrowed, ttl: Duration) -> Result<()> {
+        self.transaction.put_with_ttl(&self.of.keyspace, encoded(key), encoded_value(value)?, ttl)
     }
 
     /// Sets the value of a key.

@@ -226,9 +226,12 @@ pub struct KeyspaceStats {
     /// Estimated bytes of older versions in these tables, with their values. Compactions have not met them yet, or keep them for a snapshot or
     /// a cursor; then they are freed, or move to the tree of the older versions. In that tree itself: 0.
     pub waiting_bytes: u64,
-    /// In the tree of the older versions: the estimated bytes of those, with their values, that are older than the age that the keyspace keeps,
-    /// and that compactions have not removed yet. 0 if the number of versions counts, too, which only a merge finds.
+    /// The estimated bytes of entries, with their values, that have expired, and that compactions have not removed yet. In the tree of the older
+    /// versions: those that are older than the age that the keyspace keeps; 0 if the number of versions counts, too, which only a merge finds.
     pub expired_bytes: u64,
+    /// Entries with an expiry that flushes and compactions have dropped, or replaced by tombstones, because they had expired. Those of tables that
+    /// were removed as a whole are counted, too.
+    pub expired_entries: u64,
     /// The index, if the keyspace has no order (`engine` = `hash_log`).
     pub hash_log: Option<HashLogStats>,
     /// The tree of the older versions, if the keyspace has history. What compactions have evicted into it counts as flushed.

@@ -176,6 +176,9 @@ impl fmt::Display for KeyspaceStats {
                 Bytes(self.waiting_bytes)
             )?;
         }
+        if self.expired_entries > 0 {
+            writeln!(f, "{} entries had expired and were dropped", self.expired_entries)?;
+        }
         if self.expired_bytes > 0 {
             writeln!(f, "about {} have expired and wait for compactions", Bytes(self.expired_bytes))?;
         }

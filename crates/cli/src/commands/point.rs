@@ -6,13 +6,14 @@ use crate::format::{Format, Mapping, Reader, Record, Step};
 use crate::output::{Form, Parts, Printer, json_field, print_json, stdout};
 use crate::store::{Create, NewKeyspace, Store};
 use crate::text::{escape_short, unescape};
-use crate::times::parse_time;
+use crate::times::{format_time, parse_time};
 use crate::types::KeyType;
-use cairn::Time;
+use cairn::{Time, Ttl};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const PUT_EXAMPLES: &str = "\
 Examples:
@@ -23,6 +24,7 @@ Examples:
   cairn put --db /tmp/d -k users --create 17 Ada              create the keyspace `users`
   cairn put --db /tmp/d --durability sync k v                 on disk before the command ends
   cairn put --db /tmp/d -k prices --at -2h tea 3              as of two hours ago, in a keyspace with history
+  cairn put --db /tmp/d -k sessions --ttl 30min alice token   for half an hour
   cairn put --db /tmp/d --key-type string,i64 --type double roof,-5 21.5   typed: see `cairn::typed`
   cairn put --db /tmp/d -- -5 minus                           after -- nothing is an option";
 
@@ -45,6 +47,12 @@ pub struct PutArgs {
     /// Put as of this time, which may lie in the past, in a keyspace with history
     #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     at: Option<Time>,
+    /// How long the entries live, such as 7d, 12h, 30min, 10s or 500ms [default: the option ttl of the keyspace]
+    #[arg(long, value_name = "DURATION", value_parser = parse_ttl, conflicts_with = "at")]
+    ttl: Option<Duration>,
+    /// Until when the entries live
+    #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true, conflicts_with_all = ["at", "ttl"])]
+    until: Option<Time>,
     /// Pairs of key and value. A value of `-` is read from standard input, byte for byte
     #[arg(value_names = ["KEY", "VALUE"], required = true, num_args = 2.., allow_negative_numbers = true)]
     pairs: Vec<OsString>,
@@ -73,9 +81,11 @@ pub fn put(args: PutArgs) -> Result<()> {
     let store = Store::open_with(&args.db, &args.keyspace, &args.create, create)?;
     let mut batch = store.db.batch();
     for (key, value) in &records {
-        match args.at {
-            None => batch.put(&store.keyspace, key, value),
-            Some(time) => batch.put_at(&store.keyspace, key, value, time),
+        match (args.at, args.ttl, args.until) {
+            (Some(time), ..) => batch.put_at(&store.keyspace, key, value, time),
+            (_, Some(ttl), _) => batch.put_with_ttl(&store.keyspace, key, value, ttl),
+            (_, _, Some(until)) => batch.put_until(&store.keyspace, key, value, until),
+            _ => batch.put(&store.keyspace, key, value),
         }
     }
     store.db.write(batch, store.db.options().durability)?;
@@ -84,6 +94,12 @@ pub fn put(args: PutArgs) -> Result<()> {
         print_json(&mut stdout(), &serde_json::json!({ "put": records.len() }))?;
     }
     Ok(())
+}
+
+/// A duration, as the option `ttl` has it.
+fn parse_ttl(text: &str) -> std::result::Result<Duration, String> {
+    let ttl = text.parse::<Ttl>().ok().and_then(Ttl::duration);
+    ttl.ok_or_else(|| "a number with d, h, min, s, ms or us is expected, such as 7d".to_owned())
 }
 
 fn value_from_stdin(hex: bool) -> Result<Vec<u8>> {
@@ -112,6 +128,7 @@ Examples:
   cairn get --db /tmp/d --json fruit/apple fruit/pear   {\"key\":...,\"value\":...}, null for a missing key
   cairn scan --db /tmp/d --parts key | cairn get --db /tmp/d --keys-from -
   cairn get --db /tmp/d -k prices --at -2h tea          the value two hours ago, in a keyspace with history
+  cairn get --db /tmp/d -k sessions --expiry alice      when the entry expires, or `never`
   cairn get --db /tmp/d --key-type string,i64 --type any roof,-5
 
 The exit code is 1 if a key does not exist.";
@@ -134,6 +151,9 @@ pub struct GetArgs {
     /// The values as of this time, in a keyspace with history
     #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     at: Option<Time>,
+    /// Print when the entries expire, or `never`, in place of their values
+    #[arg(long, conflicts_with_all = ["at", "raw", "keys_from", "json", "hex"])]
+    expiry: bool,
     /// Read keys from a file (`-` for standard input), one per line as printed by `scan`, and print records like
     /// `scan`
     #[arg(long, value_name = "FILE", conflicts_with = "keys")]
@@ -173,6 +193,14 @@ fn get_one(
     out: &mut impl Write,
     missing: &mut Missing,
 ) -> Result<()> {
+    if args.expiry {
+        match store.keyspace.get_with_expiry(key)? {
+            Some((_, None)) => writeln!(out, "never")?,
+            Some((_, Some(expiry))) => writeln!(out, "{}", format_time(expiry))?,
+            None => missing.add(key),
+        }
+        return Ok(());
+    }
     let value = match args.at {
         None => store.keyspace.get(key)?,
         Some(time) => store.keyspace.get_at(key, time)?.and_then(|version| version.value),
