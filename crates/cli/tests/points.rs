@@ -283,3 +283,24 @@ fn typed_keys_and_values() {
     assert_eq!(cairn.run_with("put", &["--type", "int", "--key-type", "char", " ", "-"], b"12").code, 0);
     assert_eq!(cairn.ok("get", &["--type", "int", "--key-type", "char", " "]), "12\n");
 }
+
+#[test]
+fn entries_are_put_with_a_time_to_live() {
+    let cairn = Cairn::new();
+    cairn.ok("put", &["--create", "--ttl", "7d", "a", "1"]);
+    cairn.ok("put", &["--until", "2100-01-01T00:00:00Z", "b", "2", "c", "3"]);
+    cairn.ok("put", &["--until", "-1s", "gone", "4"]);
+    cairn.ok("put", &["for ever", "5"]);
+    assert_eq!(cairn.ok("get", &["--expiry", "b", "for ever"]), "2100-01-01T00:00:00Z\nnever\n");
+    assert!(cairn.ok("get", &["--expiry", "a"]).contains('T'));
+    cairn.run("get", &["--expiry", "gone"]).fails(1, &["not found"]);
+    assert_eq!(cairn.ok("scan", &["--parts", "key"]), "a\nb\nc\nfor ever\n");
+    for (args, says) in [(["--ttl", "soon", "x", "y"], "7d"), (["--until", "soon", "x", "y"], "RFC 3339")] {
+        let wrong = cairn.run("put", &args);
+        assert!(wrong.code == 2 && wrong.err.contains(says), "{}", wrong.err);
+    }
+    assert_eq!(cairn.run("put", &["--ttl", "1s", "--until", "now", "x", "y"]).code, 2);
+    cairn.ok("put", &["-k", "short", "--create", "--set", "ttl=50ms", "x", "y"]);
+    std::thread::sleep(std::time::Duration::from_millis(60));
+    cairn.run("get", &["-k", "short", "x"]).fails(1, &["not found"]);
+}

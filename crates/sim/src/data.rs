@@ -3,6 +3,7 @@
 
 use crate::random::{Draw, Rng};
 use cairn::limits::MAX_KEY_LEN;
+use cairn::{Keyspace, Retention, Time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -149,6 +150,16 @@ pub fn value(rng: &mut Rng, sizes: Sizes) -> Value {
         bytes[..unique_len].copy_from_slice(&unique[..unique_len]);
     }
     bytes.into()
+}
+
+/// When an entry with this value expires, in a suite in which no time passes: for some values in a far future, otherwise never.
+pub fn far_expiry(keyspace: &Keyspace, value: &[u8]) -> Time {
+    let may_expire = keyspace.options().history == Retention::None;
+    let sum: usize = value.iter().take(16).map(|byte| usize::from(*byte)).sum();
+    match may_expire && (sum + value.len()).is_multiple_of(3) {
+        true => Time::from_micros((1 << 60) + sum as u64),
+        false => Time::MAX,
+    }
 }
 
 #[cfg(test)]

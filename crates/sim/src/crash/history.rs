@@ -4,7 +4,7 @@
 use super::ledger::Ledger;
 use super::setup::{Coverage, Focus, PATH, draw_options};
 use super::trials::Trials;
-use crate::data::Value;
+use crate::data::{Value, far_expiry};
 use crate::finding::{Finding, Outcome};
 use crate::jobs::Job;
 use crate::model::{Incarnation, Write};
@@ -184,7 +184,7 @@ impl History {
             }
             let value = if self.rng.chance(1, 5) { None } else { Some(draw_value(&mut self.rng)) };
             match &value {
-                Some(value) => batch.put(&keyspace, &key, &value[..]),
+                Some(value) => batch.put_until(&keyspace, &key, &value[..], far_expiry(&keyspace, value)),
                 None => batch.delete(&keyspace, &key),
             }
             writes.push((keyspace, Write { keyspace: incarnation, key, value }));
@@ -203,7 +203,10 @@ impl History {
         if single {
             let (keyspace, write) = &writes[0];
             match &write.value {
-                Some(value) => keyspace.put_with(&write.key, &value[..], durability)?,
+                Some(value) => {
+                    let expiry = far_expiry(keyspace, value);
+                    keyspace.put_until_with(&write.key, &value[..], expiry, durability)?;
+                }
                 None => keyspace.delete_with(&write.key, durability)?,
             }
         } else {

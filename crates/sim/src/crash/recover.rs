@@ -3,11 +3,12 @@
 
 use super::ledger::{Content, Cut, Expectation, Histories, Ledger, Recovered, Versions, add_version};
 use super::setup::{PATH, draw_options, lock};
+use crate::data::far_expiry;
 use crate::finding::{Finding, Outcome, ensure, first_difference, show};
 use crate::ordering::{has_order, sorted_entries};
 use crate::random::{Draw, Rng, derive};
 use cairn::env::{SimEnv, Survival};
-use cairn::{Database, Durability, Keyspace, Options, Result, Retention, Slice};
+use cairn::{Database, Durability, Keyspace, Options, Result, Retention, Slice, Time};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -132,10 +133,13 @@ fn look_up(db: &Database, recovered: &Recovered, rng: &mut Rng) -> Outcome {
         }
         for _ in 0..entries.len().min(3) {
             let (key, value) = rng.pick(entries);
+            let expiry = Some(far_expiry(&keyspace, value)).filter(|expiry| *expiry < Time::MAX);
+            let found = keyspace.get_with_expiry(key)?;
             ensure!(
-                keyspace.get(key)?.as_ref() == Some(value),
-                "get of {} misses what a scan shows",
-                show(key)
+                found == Some((value.clone(), expiry)),
+                "get of {} misses what a scan shows, or its expiry: {:?} instead of {expiry:?}",
+                show(key),
+                found.map(|(_, expiry)| expiry)
             );
         }
         ensure!(keyspace.get("key/never")?.is_none(), "a key that was never written is there");
@@ -209,7 +213,7 @@ fn commit(db: &Database, exact: &mut Exact, rng: &mut Rng) -> Outcome {
                 content.remove(&key);
             } else {
                 let value = format!("after recovery {}", rng.next_u64()).into_bytes();
-                batch.put(&keyspace, &key, &value);
+                batch.put_until(&keyspace, &key, &value, far_expiry(&keyspace, &value));
                 content.insert(key, value);
             }
         }

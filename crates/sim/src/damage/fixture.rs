@@ -1,7 +1,7 @@
 //! Builds a small, fully synced database, and records its true content.
 
 use crate::damage::layout::Layout;
-use crate::data::Value;
+use crate::data::{Value, far_expiry};
 use crate::finding::{Outcome, ensure};
 use crate::model::{Incarnation, Write};
 use crate::random::{Draw, Rng, derive};
@@ -290,7 +290,7 @@ impl Script {
             let value = (!self.rng.chance(1, 6)).then(|| draw_value(&mut self.rng));
             match &value {
                 Some(value) => {
-                    batch.put(&keyspace, &key, &value[..]);
+                    batch.put_until(&keyspace, &key, &value[..], far_expiry(&keyspace, value));
                     content.insert(key.clone(), value.clone());
                 }
                 None => {

@@ -4,7 +4,7 @@
 use super::expect::{Contents, End, Expected, read_all};
 use super::script::{Call, Change, NAMES, Script};
 use super::watch::Watch;
-use crate::data::Value;
+use crate::data::{Value, far_expiry};
 use crate::finding::{Finding, Outcome, ensure, show};
 use crate::model::{Incarnation, Write};
 use crate::ordering::{has_order, sorted_entries};
@@ -294,7 +294,7 @@ impl<'a> Trial<'a> {
                     continue;
                 }
                 Change::Put(value) => {
-                    batch.put(&keyspace, key, &value[..]);
+                    batch.put_until(&keyspace, key, &value[..], far_expiry(&keyspace, value));
                     write(key, Some(value.clone()));
                 }
                 Change::Delete => {
@@ -306,7 +306,7 @@ impl<'a> Trial<'a> {
         }
         let result = match (single, &writes[..]) {
             (Some(keyspace), [Write { key, value: Some(value), .. }]) if alone => {
-                keyspace.put_with(key, &value[..], durability)
+                keyspace.put_until_with(key, &value[..], far_expiry(&keyspace, value), durability)
             }
             (Some(keyspace), [Write { key, .. }]) if alone => keyspace.delete_with(key, durability),
             _ => self.db().write(batch, durability),
@@ -337,7 +337,7 @@ impl<'a> Trial<'a> {
                     keys.iter().for_each(|key| write(key, None));
                 }
                 Change::Put(value) => {
-                    transaction.put(&keyspace, key, &value[..])?;
+                    transaction.put_until(&keyspace, key, &value[..], far_expiry(&keyspace, value))?;
                     write(key, Some(value.clone()));
                 }
                 Change::Delete => {

@@ -8,6 +8,7 @@
 //!
 //! One more thread creates and drops keyspaces: step `2n - 1` creates `tmp-n` and writes into it, step `2n` drops it.
 
+use crate::data::far_expiry;
 use crate::random::{Rng, derive};
 use crate::sets::PLACEMENTS;
 use cairn::{Batch, Database, Durability, Keyspace, KeyspaceOptions, Options, Preset};
@@ -78,11 +79,11 @@ pub fn write(db: &Database, spaces: &[Keyspace; 3], thread: u32, number: u64) ->
     let [main, side, state] = spaces;
     let (key, value, durability) = (key(thread, number), value(thread, number), durability(thread, number));
     if !is_batch(number) {
-        return main.put_with(&key, &value, durability);
+        return main.put_until_with(&key, &value, far_expiry(main, &value), durability);
     }
     let mut batch: Batch = db.batch();
-    batch.put(main, &key, &value);
-    batch.put(side, &key, &value);
+    batch.put_until(main, &key, &value, far_expiry(main, &value));
+    batch.put_until(side, &key, &value, far_expiry(side, &value));
     batch.put(state, thread.to_string(), number.to_string());
     if number > 9 {
         batch.delete(main, self::key(thread, number - 9));

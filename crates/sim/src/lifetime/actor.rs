@@ -6,6 +6,7 @@ use super::ledger::{
 };
 use super::site::{THREADS, own_options};
 use super::stage::{Ending, Stage};
+use crate::data::far_expiry;
 use crate::finding::{Finding, Outcome, ensure};
 use crate::random::{Draw, Rng};
 use cairn::{Database, Durability, ErrorKind, Keyspace, Time, TransactionOptions};
@@ -153,7 +154,10 @@ impl Actor {
     fn put(&mut self) -> Outcome {
         let (space, key) = (self.rng.between(0, 1), key(self.ledger.thread, self.rng.below(KEYS)));
         let (number, durability) = (self.ledger.new_number(), self.durability());
-        let put = |h: &mut Handles, _: &mut Rng| h.spaces[space].put_with(&key, bytes_of(number), durability);
+        let put = |h: &mut Handles, _: &mut Rng| {
+            let (keyspace, value) = (&h.spaces[space], bytes_of(number));
+            keyspace.put_until_with(&key, &value, far_expiry(keyspace, &value), durability)
+        };
         if self.call("put", put)?.is_some() {
             self.ledger.content_mut(NAMES[space]).insert(key, number);
         }
