@@ -2,9 +2,13 @@
 //! entries have one ([`Trailer::expires`](crate::Trailer::expires)).
 
 use crate::Time;
+use crate::limits::MAX_VALUE_LEN;
 
 /// Bytes of an expiry.
 pub const EXPIRY_LEN: usize = 8;
+
+/// Maximum length of a value that expires.
+pub const MAX_EXPIRING_LEN: usize = MAX_VALUE_LEN - EXPIRY_LEN;
 
 /// The bytes of an expiry.
 #[inline]

@@ -484,3 +484,60 @@ fn run(name: &str, options: &KeyspaceOptions, seed: u64) -> Result<()> {
     assert!(report.problems.is_empty(), "{name}, seed {seed}: {:?}", report.problems);
     Ok(())
 }
+
+/// There must be room for the expiry behind the value, wherever it is stored.
+#[test]
+fn a_value_that_expires_is_eight_bytes_shorter_at_most() -> Result<()> {
+    let most = cairn::limits::MAX_VALUE_LEN - 8;
+    let (env, db, k) = open(plain())?;
+    let value = vec![7; most + 1];
+    let refused = |result: Result<()>| {
+        let error = result.unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::InvalidArgument && error.to_string().contains("expires"),
+            "{error}"
+        );
+    };
+    refused(k.put_with_ttl("a", &value, SECOND));
+    let mut batch = db.batch();
+    batch.put_with_ttl(&k, "a", &value, SECOND);
+    refused(db.write(batch, Durability::Os));
+    refused(db.begin().put_with_ttl(&k, "a", &value, SECOND));
+    k.put_with_ttl("a", &value[..most], SECOND)?;
+    db.close()?;
+    let db = open_in(&env)?;
+    let k = db.open_keyspace("k")?;
+    assert_eq!(k.get("a")?.map(|value| value.len()), Some(most));
+    k.flush()?;
+    assert_eq!(k.get("a")?.map(|value| value.len()), Some(most));
+    Ok(())
+}
+
+#[test]
+fn a_clock_that_was_far_ahead_makes_no_entry_live_longer() -> Result<()> {
+    let (env, db, k) = open(plain())?;
+    k.put_with_ttl("a", "1", SECOND)?;
+    env.set_wall_clock(at(2_000_000_000));
+    assert_eq!(k.get("a")?, None);
+    env.set_wall_clock(at(10));
+    k.put_with_ttl("b", "2", SECOND)?;
+    db.close()?;
+    let db = open_in(&env)?;
+    let k = db.open_keyspace("k")?;
+    assert_eq!(k.get_with_expiry("b")?.unwrap().1, Some(at(71)), "a minute more at most");
+    Ok(())
+}
+
+#[test]
+fn a_leaked_iterator_of_a_transaction_has_read_what_it_has_shown() -> Result<()> {
+    let (env, db, k) = open(plain())?;
+    k.put_until("a", "1", at(5))?;
+    let mut tx = db.begin();
+    let mut range = tx.iter(&k);
+    assert!(range.next().is_some());
+    std::mem::forget(range);
+    tx.put(&k, "b", "")?;
+    env.set_wall_clock(at(5));
+    assert_eq!(tx.commit().unwrap_err().kind(), ErrorKind::Conflict);
+    Ok(())
+}

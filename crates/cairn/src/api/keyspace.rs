@@ -428,16 +428,16 @@ impl Keyspace {
             let found = self.inner.multi_get_in(&read_state, keys, &held.at());
             return found.map_err(|e| self.read_error(e));
         }
-        let (read_state, now) = loop {
+        let (read_state, at) = loop {
             let now = self.inner.read_clock();
             let read_state = self.inner.read_state.load_full();
-            // Otherwise the tables may lack what had expired a moment later.
+            let at = ReadAt::new(self.database().visible.newest(), now);
+            // Otherwise the tables may lack what had expired a moment later, or have what was written after that.
             if self.inner.is_current(now) {
-                break (read_state, now);
+                break (read_state, at);
             }
         };
         self.inner.check_open()?;
-        let at = ReadAt::new(self.database().visible.newest(), now);
         self.inner.multi_get_in(&read_state, keys, &at).map_err(|e| self.read_error(e))
     }
 

@@ -34,6 +34,10 @@ impl Recovery {
             if seq <= keyspace.tree.version().flushed_seq {
                 continue;
             }
+            if entry.expiry.is_some() && (keyspace.historical.is_some() || keyspace.history_of.is_some()) {
+                let what = "an entry of a keyspace with history expires";
+                return Err(Error::corruption(record.path, record.offset, what));
+            }
             let tail = match (keyspace.historical, entry.time.or(head.time)) {
                 (None, _) => &[][..],
                 (Some(_), Some(time)) => &history::primary_suffix(time)[..],

@@ -1,7 +1,7 @@
 //! [`ExpiryClock`], by which entries expire.
 //!
 //! A reader takes the time before its sequence number, and sees what had not expired at that time. So what it sees is a state that was there at
-//! one moment, unless much happens within a millisecond:
+//! one moment, to a millisecond:
 //!
 //! ```text
 //!   reader       now; hold a number; has the clock gone on? then again
@@ -18,6 +18,9 @@ use std::time::Duration;
 
 /// Times are whole numbers of so many microseconds: threads share the newest one, and change it seldom.
 const STEP: u64 = 1000;
+
+/// New expiries count from the newest time only if it is not further ahead of the wall clock.
+const MOST_AHEAD: Duration = Duration::from_secs(60);
 
 /// The time without parts of a step.
 pub(crate) fn whole(time: Time) -> Time {
@@ -53,16 +56,18 @@ impl ExpiryClock {
         }
     }
 
-    /// Whether a later time was returned to any thread.
+    /// Whether it is later than this time.
     #[inline]
     pub(crate) fn has_passed(&self, now: Time) -> bool {
-        self.newest.load(Ordering::SeqCst) > now.micros()
+        self.now() > now
     }
 
-    /// The time after this duration; `None` if it never comes.
+    /// The time after this duration; `None` if it never comes. A clock that had been far ahead, and was set back, does not make entries live
+    /// longer.
     pub(crate) fn after(&self, duration: Duration) -> Option<Time> {
-        let wall = self.env.wall_clock().micros();
-        let now = Time::from_micros(wall.max(self.newest.load(Ordering::SeqCst)));
+        let wall = self.env.wall_clock();
+        let newest = Time::from_micros(self.newest.load(Ordering::SeqCst));
+        let now = newest.min(wall.saturating_add(MOST_AHEAD)).max(wall);
         Some(now.saturating_add(duration)).filter(|expiry| *expiry < Time::MAX)
     }
 }

@@ -7,6 +7,7 @@ use crate::parts::{DeadRanges, ExpiryClock, FlushGeneration, HeldSeqs, KeyspaceC
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::types::{KeyspaceOptions, Limits};
 use crate::wal::Entry;
+use base::expiry::MAX_EXPIRING_LEN;
 use base::limits::MAX_KEYSPACE_NAME_LEN;
 use base::{EntryKind, Error, ErrorKind, Result, Slice, Time, Trailer};
 use hashlog::{HintFile, HintOwner};
@@ -152,17 +153,22 @@ impl KeyspaceInner {
     /// Checks that a put may have this expiry, and lets readers look at expiries from now on.
     ///
     /// # Errors
-    /// `InvalidArgument` if the keyspace has history.
+    /// `InvalidArgument` if the keyspace has history, or a value of this length leaves no room for the expiry behind it.
     #[inline]
-    pub(crate) fn check_expiry(&self, expiry: Option<Time>) -> Result<()> {
+    pub(crate) fn check_expiry(&self, expiry: Option<Time>, value_len: usize) -> Result<()> {
         match expiry {
             None => Ok(()),
-            Some(_) => self.expect_expiries(),
+            Some(_) => self.expect_expiries(value_len),
         }
     }
 
     #[cold]
-    fn expect_expiries(&self) -> Result<()> {
+    fn expect_expiries(&self, value_len: usize) -> Result<()> {
+        if value_len > MAX_EXPIRING_LEN {
+            let what =
+                format!("a value that expires may have {MAX_EXPIRING_LEN} bytes; this one has {value_len}");
+            return Err(Error::invalid(what));
+        }
         if self.tail_len > 0 {
             let what = "keeps its versions by the option history: no entry of it expires";
             return Err(Error::invalid(format!("keyspace {:?} {what}", self.name)));
@@ -192,8 +198,8 @@ impl KeyspaceInner {
         }
     }
 
-    /// Whether no thread has read a later clock since a reader has read this one. A compaction that drops what has expired since then does not find
-    /// the reader, if it had no held number at that time.
+    /// Whether the clock is what it was when a reader read it. Otherwise what had expired since then may be gone by a compaction that has not found the
+    /// held number of the reader, and what was written after that may be visible at its number.
     #[inline]
     pub(crate) fn is_current(&self, now: Time) -> bool {
         match now {

@@ -92,7 +92,7 @@ impl Batch {
             .check(key, value)
             .and_then(|()| check_time(keyspace, time, self.is_copy))
             .and_then(|()| keyspace.check_kind(kind))
-            .and_then(|()| keyspace.check_expiry(expiry))
+            .and_then(|()| keyspace.check_expiry(expiry, value.len()))
         {
             self.error = Some(e);
             return;

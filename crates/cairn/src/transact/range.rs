@@ -72,6 +72,8 @@ struct Noted<'a> {
     back: Option<Slice>,
     /// Whether an end has found nothing more.
     whole: bool,
+    /// The first expiry that was noted.
+    expiry: Option<Time>,
 }
 
 impl<'a> TransactionRange<'a> {
@@ -90,7 +92,7 @@ impl<'a> TransactionRange<'a> {
             ranges.push(bounds.clone());
             let (place, keyspace) = (ranges.len() - 1, keyspace.clone());
             drop(noting);
-            Noted { reads, keyspace, place, bounds, front: None, back: None, whole: false }
+            Noted { reads, keyspace, place, bounds, front: None, back: None, whole: false, expiry: None }
         });
         TransactionRange { stored: Ends::new(stored), own, noted, done: false }
     }
@@ -141,6 +143,11 @@ impl<'a> TransactionRange<'a> {
         let step = self.step::<BACK>();
         self.done = !matches!(step, Some(Ok(_)));
         if let Some(noted) = &mut self.noted {
+            let soonest = self.stored.iter.soonest_expiry();
+            if soonest != noted.expiry {
+                noted.expiry = soonest;
+                noted.reads.lock().note_expiry(soonest);
+            }
             match &step {
                 Some(Ok((key, _))) if BACK => noted.back = Some(key.clone()),
                 Some(Ok((key, _))) => noted.front = Some(key.clone()),
@@ -148,14 +155,6 @@ impl<'a> TransactionRange<'a> {
             }
         }
         step
-    }
-}
-
-impl Drop for TransactionRange<'_> {
-    fn drop(&mut self) {
-        if let Some((noted, soonest)) = self.noted.as_ref().zip(self.stored.iter.soonest_expiry()) {
-            noted.reads.lock().note_expiry(Some(soonest));
-        }
     }
 }
 

@@ -366,8 +366,8 @@ impl Transaction {
     }
 
     fn put_own(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8], expiry: Option<Time>) -> Result<()> {
+        keyspace.inner.check_expiry(expiry, value.len())?;
         let own = self.own_mut(keyspace, key, value)?;
-        keyspace.inner.check_expiry(expiry)?;
         own.write(key, Some((value, expiry)));
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The record of a batch in the log: `docs/format/log.md` describes it.
 
 use base::codec::{MAX_VARINT_LEN, Reader, put_varint};
-use base::expiry::{EXPIRY_LEN, expiry_bytes};
+use base::expiry::{EXPIRY_LEN, MAX_EXPIRING_LEN, expiry_bytes};
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::{EntryKind, Error, ErrorKind, RangeTombstone, Seq, Time, Trailer};
 use history::PRIMARY_SUFFIX;
@@ -219,6 +219,7 @@ impl<'a> Entries<'a> {
         let (time, expiry) = (read_time(has_time)?, read_time(has_expiry)?);
         let key = self.reader.bytes(MAX_KEY_LEN)?;
         let value = match kind {
+            EntryKind::Put if has_expiry => self.reader.bytes(MAX_EXPIRING_LEN)?,
             EntryKind::Put => self.reader.bytes(MAX_VALUE_LEN)?,
             EntryKind::Delete => &[],
             // Only tables have these.

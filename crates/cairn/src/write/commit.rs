@@ -70,7 +70,7 @@ impl DbInner {
         let Entry { kind, key, value, time, .. } = entry;
         keyspace.limits.check(key, value)?;
         keyspace.check_kind(kind)?;
-        keyspace.check_expiry(entry.expiry)?;
+        keyspace.check_expiry(entry.expiry, value.len())?;
         check_time(keyspace, time, false)?;
         let as_batch = || {
             let mut batch = Batch::default();

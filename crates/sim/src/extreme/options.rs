@@ -5,7 +5,7 @@ use crate::finding::{Finding, Outcome, ensure};
 use crate::machine::load::Load;
 use crate::random::{Draw, Rng};
 use crate::sets::PLACEMENTS;
-use cairn::{Database, Durability, ErrorKind, KeyspaceOptions, Options, TableFormat};
+use cairn::{Database, Durability, ErrorKind, KeyspaceOptions, Options, Retention, TableFormat, Ttl};
 use std::path::Path;
 
 /// A numeric option: its bounds as text, and values beyond them, if any.
@@ -39,6 +39,7 @@ const KEYSPACE: &[Row] = &[
     ("tombstone_percent", ["0", "100"], &["101"]),
     ("space_target", ["1.05", "10"], &["1.04", "10.1", "NaN"]),
     ("history", ["none", "all"], &["versions(0)", "age(0s)", "old"]),
+    ("ttl", ["none", "200000000d"], &["0s", "213503983d", "soon"]),
     ("large_up_to", ["0", "1"], &["-0.1", "1.1", "NaN"]),
 ];
 
@@ -81,6 +82,10 @@ pub fn run(dir: &Path, seed: u64, bounds: Bounds) -> Outcome<u64> {
     let (mut options, mut keyspace) = (Options::default(), KeyspaceOptions::default());
     let mut refused = at_bounds(DATABASE, bounds, &mut rng, |name, value| options.set(name, value))?;
     refused += at_bounds(KEYSPACE, bounds, &mut rng, |name, value| keyspace.set(name, value))?;
+    if keyspace.history != Retention::None {
+        // Not both.
+        keyspace.ttl = Ttl::None;
+    }
     keyspace.placement = *rng.pick(&PLACEMENTS);
     keyspace.table_format = *rng.pick(&[TableFormat::BTree, TableFormat::SizeClass]);
     let mut load = Load::new(seed, 0, Durability::Os, (0, 4000));

@@ -4,7 +4,7 @@
 
 use super::picker::Picker;
 use super::plan::{PickBlocked, Plan, Reason};
-use super::{guard, low_space, range_tombstones, trivial_move};
+use super::{expired, guard, low_space, range_tombstones, trivial_move};
 use crate::version::{Guard, runs};
 
 /// The next plan of a request. The request is done (`Ok(None)`) when the entries of `[from, to)` that are no newer than
@@ -114,6 +114,7 @@ impl Search<'_> {
             runs(&requested().cloned().collect::<Vec<_>>()) > 1
                 || picker.can_drop_versions(guard)
                 || range_tombstones::would_drop_entries(picker, guard)
+                || expired::has_expired_entries(picker, guard)
         };
         requested().any(|t| t.overlaps_range(self.from, self.to))
             && (n < picker.version.last_level() || merge())

@@ -2,7 +2,6 @@
 //! entries are merged. Range tombstones with times, which are those of keyspaces with history, remove no table unread.
 //! `version/range_tombstones.rs` has the design.
 
-use super::expired;
 use super::picker::Picker;
 use super::plan::{Plan, Reason, key_after};
 use crate::version::{Guard, LiveTable, key_bounds};
@@ -12,11 +11,10 @@ use std::sync::Arc;
 /// A table with this many range tombstones over parts of it is due to be merged.
 const MAX_UNFILTERED: u64 = 64;
 
-/// Whether a merge of this guard of the last level would drop tombstones, or entries because of range tombstones or because they have expired,
-/// as far as can be told without reading.
+/// Whether a merge of this guard of the last level would drop tombstones, or entries because of range tombstones, as far as can be told
+/// without reading.
 pub(super) fn would_drop_entries(picker: &Picker<'_>, guard: &Guard) -> bool {
     picker.can_drop_tombstones(guard)
-        || expired::has_expired_entries(picker, guard)
         || !picker.version.range_tombstones.is_empty()
             && guard.tables.iter().any(|t| unfiltered(picker, t).0 > 0)
 }
