@@ -541,3 +541,15 @@ fn a_leaked_iterator_of_a_transaction_has_read_what_it_has_shown() -> Result<()>
     assert_eq!(tx.commit().unwrap_err().kind(), ErrorKind::Conflict);
     Ok(())
 }
+
+#[test]
+fn a_clock_before_the_epoch_ends_no_read() -> Result<()> {
+    let env = SimEnv::new(1);
+    env.set_wall_clock(Time::MIN);
+    let db = open_in(&env)?;
+    let k = db.keyspace("k", plain())?;
+    k.put_until("a", "1", at(0))?;
+    assert_eq!((k.iter().count(), k.multi_get(&["a"])?.len()), (1, 1));
+    assert!(k.put_if_absent("a", "2")?.is_some() && db.snapshot().get(&k, "a")?.is_some());
+    Ok(())
+}

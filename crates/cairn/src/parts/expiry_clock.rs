@@ -48,7 +48,8 @@ impl ExpiryClock {
     /// From now on it is not before `wall`. Returns the present time.
     #[inline]
     pub(crate) fn note(&self, wall: Time) -> Time {
-        let now = whole(wall).micros();
+        // Not `Time::MIN`, which readers have where nothing expires, also if the clock is before the epoch.
+        let now = whole(wall).micros().max(STEP);
         let newest = self.newest.load(Ordering::SeqCst);
         match now > newest {
             true => Time::from_micros(self.newest.fetch_max(now, Ordering::SeqCst).max(now)),
