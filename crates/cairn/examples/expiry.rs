@@ -5,7 +5,7 @@
 use cairn::{Database, ErrorKind, Keyspace, KeyspaceOptions, Result, Ttl};
 use std::time::Duration;
 
-/// Takes the lease for `worker`, if nobody has it, or the last holder did not renew it in time.
+/// A worker takes the lease or renews it, unless another one holds it: one that has not renewed it in time does not.
 fn take_lease(db: &Database, leases: &Keyspace, worker: &str, time: Duration) -> Result<bool> {
     db.transaction(|tx| {
         let is_free = tx.get(leases, "writer")?.is_none_or(|holder| holder == worker.as_bytes());

@@ -514,17 +514,46 @@ fn a_value_that_expires_is_eight_bytes_shorter_at_most() -> Result<()> {
 }
 
 #[test]
-fn a_clock_that_was_far_ahead_makes_no_entry_live_longer() -> Result<()> {
-    let (env, db, k) = open(plain())?;
-    k.put_with_ttl("a", "1", SECOND)?;
+fn a_clock_that_was_far_ahead_is_followed_back() -> Result<()> {
+    let (env, db, k) = open(plain().ttl(Ttl::After(SECOND)))?;
+    k.put("a", "1")?;
     env.set_wall_clock(at(2_000_000_000));
+    let ahead = db.snapshot();
     assert_eq!(k.get("a")?, None);
     env.set_wall_clock(at(10));
-    k.put_with_ttl("b", "2", SECOND)?;
-    db.close()?;
-    let db = open_in(&env)?;
-    let k = db.open_keyspace("k")?;
-    assert_eq!(k.get_with_expiry("b")?.unwrap().1, Some(at(71)), "a minute more at most");
+    assert_eq!(k.put_if_absent("lease", "mine")?, None);
+    assert_eq!(k.put_if_absent("lease", "yours")?.unwrap(), "mine");
+    assert_eq!(k.get_with_expiry("lease")?.unwrap().1, Some(at(11)));
+    assert_eq!((k.iter().count(), k.get("a")?), (1, None));
+    assert_eq!(ahead.get(&k, "a")?, None, "a snapshot keeps its time");
+    env.set_wall_clock(at(12));
+    assert_eq!(k.put_if_absent("lease", "yours")?, None);
+    Ok(())
+}
+
+/// As far as tables tell, nearly nothing has expired: the last expiry is far away.
+#[test]
+fn scans_that_pass_expired_entries_have_them_compacted() -> Result<()> {
+    let (env, _db, k) = open(plain())?;
+    for i in 0..3000u32 {
+        let long = if i % 20 == 0 { 400_000_000 } else { 1 };
+        k.put_with_ttl(i.to_be_bytes(), [7; 40], long * SECOND)?;
+    }
+    k.compact()?;
+    env.set_wall_clock(at(5));
+    k.put("x", "")?;
+    k.flush()?;
+    let entries =
+        || k.guards().iter().flat_map(|guard| &guard.tables).map(|table| table.entries).sum::<u64>();
+    assert!(entries() > 2000, "not by time alone: {}", entries());
+    for scan in 0..2000 {
+        assert_eq!(k.iter().count(), 151);
+        if scan % 50 == 0 {
+            k.put("x", "")?;
+            k.flush()?;
+        }
+    }
+    assert!(entries() < 500, "{}", entries());
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Writing into a [`Batch`] by the handles of keyspaces.
 
-use super::keyspace::{Keyspace, finite};
+use super::keyspace::Keyspace;
 use crate::state::Batch;
 use crate::types::Bounds;
 use crate::wal::Entry;
@@ -24,7 +24,7 @@ impl Batch {
         ttl: Duration,
     ) {
         let expiry = keyspace.inner.clock.after(ttl);
-        self.push(&keyspace.inner, Entry::put(key.as_ref(), value.as_ref()).until(expiry));
+        self.push(&keyspace.inner, Entry::put(key.as_ref(), value.as_ref()).until(Some(expiry)));
     }
 
     /// Sets `key` to `value` until the time `expiry`. See [`Keyspace::put_until`].
@@ -35,7 +35,7 @@ impl Batch {
         value: impl AsRef<[u8]>,
         expiry: Time,
     ) {
-        self.push(&keyspace.inner, Entry::put(key.as_ref(), value.as_ref()).until(finite(expiry)));
+        self.push(&keyspace.inner, Entry::put(key.as_ref(), value.as_ref()).until(Some(expiry)));
     }
 
     /// Sets `key` to `value` as of `time`. See [`Keyspace::put_at`].

@@ -130,7 +130,7 @@ impl Keyspace {
         ttl: Duration,
         durability: Durability,
     ) -> Result<()> {
-        let entry = Entry::put(key.as_ref(), value.as_ref()).until(self.inner.clock.after(ttl));
+        let entry = Entry::put(key.as_ref(), value.as_ref()).until(Some(self.inner.clock.after(ttl)));
         self.database().write_one(&self.inner, entry, durability)
     }
 
@@ -153,7 +153,7 @@ impl Keyspace {
         expiry: Time,
         durability: Durability,
     ) -> Result<()> {
-        let entry = Entry::put(key.as_ref(), value.as_ref()).until(finite(expiry));
+        let entry = Entry::put(key.as_ref(), value.as_ref()).until(Some(expiry));
         self.database().write_one(&self.inner, entry, durability)
     }
 
@@ -663,11 +663,6 @@ impl Keyspace {
         });
         stacks.collect()
     }
-}
-
-/// The expiry that is stored for one that a caller gives.
-pub(super) fn finite(expiry: Time) -> Option<Time> {
-    Some(expiry).filter(|expiry| *expiry < Time::MAX)
 }
 
 impl std::fmt::Debug for Keyspace {

@@ -192,12 +192,12 @@ impl Snapshot {
         }
     }
 
-    /// The error to report when a read has failed: the files of a keyspace that was dropped meanwhile may be gone.
     /// The state that its reads see.
     pub(crate) fn at(&self) -> ReadAt {
         ReadAt::new(self.0.seq, self.0.now)
     }
 
+    /// The error to report when a read has failed: the files of a keyspace that was dropped meanwhile may be gone.
     pub(crate) fn read_error(&self, keyspace: &Keyspace, error: Error) -> Error {
         let error = self.0.db.status.read_error(error);
         keyspace.inner.check_open().err().unwrap_or(error)

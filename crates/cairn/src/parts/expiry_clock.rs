@@ -19,18 +19,19 @@ use std::time::Duration;
 /// Times are whole numbers of so many microseconds: threads share the newest one, and change it seldom.
 const STEP: u64 = 1000;
 
-/// New expiries count from the newest time only if it is not further ahead of the wall clock.
-const MOST_AHEAD: Duration = Duration::from_secs(60);
+/// A clock that is set back by no more than so many microseconds stands still until it has caught up. Otherwise it is followed: it had been
+/// wrong, and expiries that count from a wrong time would be, too.
+const MOST_BACK: u64 = 60_000_000;
 
 /// The time without parts of a step.
 pub(crate) fn whole(time: Time) -> Time {
     Time::from_micros(time.micros() - time.micros() % STEP)
 }
 
-/// The wall clock, in milliseconds, that does not go back while the database is open.
+/// The wall clock, in milliseconds, that does not go back while the database is open, unless by more than a minute.
 pub(crate) struct ExpiryClock {
     env: Arc<dyn Env>,
-    /// The newest time that was returned, in microseconds.
+    /// The time that was returned last, in microseconds.
     newest: AtomicU64,
 }
 
@@ -45,16 +46,23 @@ impl ExpiryClock {
         self.note(self.env.wall_clock())
     }
 
-    /// From now on it is not before `wall`. Returns the present time.
+    /// Takes a reading of the wall clock. Returns the present time.
     #[inline]
     pub(crate) fn note(&self, wall: Time) -> Time {
         // Not `Time::MIN`, which readers have where nothing expires, also if the clock is before the epoch.
         let now = whole(wall).micros().max(STEP);
         let newest = self.newest.load(Ordering::SeqCst);
-        match now > newest {
-            true => Time::from_micros(self.newest.fetch_max(now, Ordering::SeqCst).max(now)),
-            false => Time::from_micros(newest),
+        match now {
+            now if now > newest => Time::from_micros(self.newest.fetch_max(now, Ordering::SeqCst).max(now)),
+            now if newest - now > MOST_BACK => self.step_back(newest, now),
+            _ => Time::from_micros(newest),
         }
+    }
+
+    #[cold]
+    fn step_back(&self, newest: u64, now: u64) -> Time {
+        let stepped = self.newest.compare_exchange(newest, now, Ordering::SeqCst, Ordering::SeqCst);
+        Time::from_micros(stepped.map_or_else(|other| other, |_| now))
     }
 
     /// Whether it is later than this time.
@@ -63,12 +71,9 @@ impl ExpiryClock {
         self.now() > now
     }
 
-    /// The time after this duration; `None` if it never comes. A clock that had been far ahead, and was set back, does not make entries live
-    /// longer.
-    pub(crate) fn after(&self, duration: Duration) -> Option<Time> {
+    /// The time after this duration, at most [`Time::MAX`].
+    pub(crate) fn after(&self, duration: Duration) -> Time {
         let wall = self.env.wall_clock();
-        let newest = Time::from_micros(self.newest.load(Ordering::SeqCst));
-        let now = newest.min(wall.saturating_add(MOST_AHEAD)).max(wall);
-        Some(now.saturating_add(duration)).filter(|expiry| *expiry < Time::MAX)
+        self.note(wall).max(wall).saturating_add(duration)
     }
 }

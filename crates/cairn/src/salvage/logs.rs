@@ -178,7 +178,7 @@ impl Salvage<'_> {
                 }
                 keyspace.old_from_logs = true;
             }
-            if entry.expiry.is_some() && keyspace.has_times() {
+            if entry.expiry.is_some() && (keyspace.has_times() || keyspace.history_of.is_some()) {
                 // No Cairn writes such an entry.
                 continue;
             }

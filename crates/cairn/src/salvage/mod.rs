@@ -172,9 +172,19 @@ impl Salvage<'_> {
                     let value = referred.as_ref().map_or(stored, |value| value.as_deref());
                     if let Some(value) = value {
                         let expiry = expiry.unwrap_or(Time::MAX);
-                        keyspace.put_until_with(merge.key(), value, expiry, Durability::Buffered)?;
-                        written.entries += 1;
-                        written.bytes += (merge.key().len() + value.len()) as u64;
+                        match keyspace.put_until_with(merge.key(), value, expiry, Durability::Buffered) {
+                            Ok(()) => {
+                                written.entries += 1;
+                                written.bytes += (merge.key().len() + value.len()) as u64;
+                            }
+                            // No Cairn writes such an entry.
+                            Err(e) if e.kind() == ErrorKind::InvalidArgument => {
+                                let loss =
+                                    Loss { keyspace: Some(source.name.clone()), ..Loss::of("tables", &e) };
+                                self.report.losses.push(Loss { from: Some(merge.key().to_vec()), ..loss });
+                            }
+                            Err(e) => return Err(e),
+                        }
                     }
                 }
             }

@@ -157,7 +157,8 @@ impl DbInner {
     /// An entry whose expiry is not after this has expired for all readers; [`Time::MIN`]: none has. `now` is a [`DbInner::moment`] from before
     /// the readers were listed.
     pub(crate) fn expired_by(&self, keyspace: &KeyspaceInner, now: Time, oldest: Option<Seq>) -> Time {
-        match keyspace.may_expire() {
+        // Where there is history, what is behind a value is a time of another kind.
+        match keyspace.may_expire() && keyspace.times_of().is_none() {
             false => Time::MIN,
             true if planted(Bug::DropExpiredDespiteReaders) => whole(now),
             true => whole(oldest.map_or(now, |seq| self.moments.before(seq).min(now))),

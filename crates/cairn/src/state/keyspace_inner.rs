@@ -150,7 +150,7 @@ impl KeyspaceInner {
         }
     }
 
-    /// Checks that a put may have this expiry, and lets readers look at expiries from now on.
+    /// Checks that a put may have this expiry.
     ///
     /// # Errors
     /// `InvalidArgument` if the keyspace has history, or a value of this length leaves no room for the expiry behind it.
@@ -158,12 +158,12 @@ impl KeyspaceInner {
     pub(crate) fn check_expiry(&self, expiry: Option<Time>, value_len: usize) -> Result<()> {
         match expiry {
             None => Ok(()),
-            Some(_) => self.expect_expiries(value_len),
+            Some(_) => self.check_expiring(value_len),
         }
     }
 
     #[cold]
-    fn expect_expiries(&self, value_len: usize) -> Result<()> {
+    fn check_expiring(&self, value_len: usize) -> Result<()> {
         if value_len > MAX_EXPIRING_LEN {
             let what =
                 format!("a value that expires may have {MAX_EXPIRING_LEN} bytes; this one has {value_len}");
@@ -173,13 +173,15 @@ impl KeyspaceInner {
             let what = "keeps its versions by the option history: no entry of it expires";
             return Err(Error::invalid(format!("keyspace {:?} {what}", self.name)));
         }
-        self.note_expiries();
         Ok(())
     }
 
-    /// From now on an entry may have an expiry.
+    /// From now on an entry may have an expiry, and readers look at the clock: noted before the first one is visible.
+    #[inline]
     pub(crate) fn note_expiries(&self) {
-        self.has_expiries.store(true, Ordering::Release);
+        if !self.may_expire() {
+            self.has_expiries.store(true, Ordering::Release);
+        }
     }
 
     /// Whether an entry may have an expiry.
@@ -210,7 +212,7 @@ impl KeyspaceInner {
 
     /// The expiry of a put without one of its own, by the option `ttl`.
     pub(crate) fn default_expiry(&self) -> Option<Time> {
-        self.options.ttl.duration().and_then(|ttl| self.clock.after(ttl))
+        self.options.ttl.duration().map(|ttl| self.clock.after(ttl))
     }
 
     /// The error for puts if the index of a keyspace without order does not fit into the memory budget.

@@ -7,6 +7,7 @@ use crate::read::{RangeAt, Version, Versions};
 use crate::state::{Batch, KeyspaceInner, ReadAt, ReadSet, ReadState};
 use crate::sync::Mutex;
 use crate::types::{Bounds, Durability};
+use crate::wal::Entry;
 use base::limits::MAX_BATCH_LEN;
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq, Slice, Time};
@@ -333,7 +334,8 @@ impl Transaction {
     /// `InvalidArgument` for a key or value over its limit, more than 1 GiB of writes, a keyspace of another database, and in a read-only
     /// transaction; `Closed`. The transaction can go on.
     pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.put_own(keyspace, key.as_ref(), value.as_ref(), keyspace.inner.default_expiry())
+        let entry = Entry::put(key.as_ref(), value.as_ref()).until(keyspace.inner.default_expiry());
+        self.put_own(keyspace, entry)
     }
 
     /// Sets `key` to `value` for the duration `ttl`, from this call on. See [`Keyspace::put_with_ttl`].
@@ -347,7 +349,8 @@ impl Transaction {
         value: impl AsRef<[u8]>,
         ttl: Duration,
     ) -> Result<()> {
-        self.put_own(keyspace, key.as_ref(), value.as_ref(), keyspace.inner.clock.after(ttl))
+        let entry = Entry::put(key.as_ref(), value.as_ref()).until(Some(keyspace.inner.clock.after(ttl)));
+        self.put_own(keyspace, entry)
     }
 
     /// Sets `key` to `value` until the time `expiry`. See [`Keyspace::put_until`].
@@ -361,14 +364,13 @@ impl Transaction {
         value: impl AsRef<[u8]>,
         expiry: Time,
     ) -> Result<()> {
-        let expiry = Some(expiry).filter(|expiry| *expiry < Time::MAX);
-        self.put_own(keyspace, key.as_ref(), value.as_ref(), expiry)
+        self.put_own(keyspace, Entry::put(key.as_ref(), value.as_ref()).until(Some(expiry)))
     }
 
-    fn put_own(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8], expiry: Option<Time>) -> Result<()> {
+    fn put_own(&mut self, keyspace: &Keyspace, entry: Entry<'_>) -> Result<()> {
+        let Entry { key, value, expiry, .. } = entry;
         keyspace.inner.check_expiry(expiry, value.len())?;
-        let own = self.own_mut(keyspace, key, value)?;
-        own.write(key, Some((value, expiry)));
+        self.own_mut(keyspace, key, value)?.write(key, Some((value, expiry)));
         Ok(())
     }
 

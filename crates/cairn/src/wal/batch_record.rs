@@ -103,9 +103,9 @@ impl<'a> Entry<'a> {
         Entry { time, ..self }
     }
 
-    /// The same put with an expiry.
+    /// The same put with an expiry; [`Time::MAX`] is none.
     pub(crate) fn until(self, expiry: Option<Time>) -> Entry<'a> {
-        Entry { expiry, ..self }
+        Entry { expiry: expiry.filter(|expiry| *expiry < Time::MAX), ..self }
     }
 
     /// Appends the head of the entry: everything before the bytes of the key. The length of the value and its bytes follow the key.

@@ -183,6 +183,9 @@ pub(super) fn insert(batch: &Batch, first_seq: Seq) {
         let entry = entries.next().expect("a batch is well-formed: it was encoded by push");
         let (keyspace, read_state, tail) =
             places.iter().find(|(k, ..)| k.id == entry.keyspace).expect("push noted the keyspace");
+        if entry.expiry.is_some() {
+            keyspace.note_expiries();
+        }
         let own = entry.time.map(|_| keyspace.tail(entry.time));
         entry.insert(&read_state.memtable, seq, own.as_ref().unwrap_or(tail));
         seq += 1;

@@ -102,7 +102,12 @@ impl DbInner {
         let deletes = kind == EntryKind::Delete;
         let log = || self.log_one(&mut writer, keyspace, &entry, durability);
         let (seq, read_state, tail) = self.retry_after_freeing(deletes, log)?;
-        let insert = || entry.insert(&read_state.memtable, seq, &tail);
+        let insert = || {
+            if entry.expiry.is_some() {
+                keyspace.note_expiries();
+            }
+            entry.insert(&read_state.memtable, seq, &tail);
+        };
         if planted(Bug::PublishBeforeInsert) {
             drop(writer);
             drop(Publishing::new(self, seq, seq));

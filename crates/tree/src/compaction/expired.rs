@@ -41,24 +41,22 @@ pub(super) fn tables(picker: &Picker<'_>) -> Option<Plan> {
 
 /// Leaves those tables out that may hide entries of a table which stays.
 fn keep_hiding(version: &Version, expired: &mut Vec<(usize, Arc<LiveTable>)>) {
-    loop {
-        let numbers: HashSet<u64> = expired.iter().map(|(_, t)| t.meta.number).collect();
-        let before = expired.len();
-        expired.retain(|(_, t)| {
-            let meta = &t.meta;
-            let end = key_after(&meta.largest);
-            let hides = |other: &Arc<LiveTable>| {
-                !numbers.contains(&other.meta.number)
-                    && other.meta.min_seq < meta.max_seq
-                    && other.overlaps_range(&meta.smallest, Some(&end))
-            };
-            let of_level = |n| version.level(n).tables_in(&meta.smallest, Some(&end));
-            !version.level0.iter().chain((1..=version.last_level()).flat_map(of_level)).any(hides)
-        });
-        if expired.len() == before {
-            return;
-        }
-    }
+    // The oldest first: so it is known which of those below it go. (One that may have both older and newer entries counts as one that stays.)
+    expired.sort_by_key(|(_, t)| t.meta.max_seq);
+    let mut gone = HashSet::new();
+    expired.retain(|(_, t)| {
+        let meta = &t.meta;
+        let end = key_after(&meta.largest);
+        let is_hidden = |other: &Arc<LiveTable>| {
+            other.meta.number != meta.number
+                && !gone.contains(&other.meta.number)
+                && other.meta.min_seq < meta.max_seq
+                && other.overlaps_range(&meta.smallest, Some(&end))
+        };
+        let of_level = |n| version.level(n).tables_in(&meta.smallest, Some(&end));
+        let hides = version.level0.iter().chain((1..=version.last_level()).flat_map(of_level)).any(is_hidden);
+        !hides && gone.insert(meta.number)
+    });
 }
 
 /// The estimated share of a table that has expired: ends are taken to be spread evenly between the first and the last.

@@ -1,5 +1,6 @@
 //! Read-triggered compaction: compares the charges of guards and of level 0 with their prices. `read/charge.rs` has the cost model.
 
+use super::expired;
 use super::picker::{Candidate, Picker};
 use super::plan::Reason;
 use crate::read::JOB_COST;
@@ -14,7 +15,8 @@ pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
     }
     for (n, guard, g) in picker.version.guards() {
         let charges = g.charges.load(Ordering::Relaxed);
-        let sheds = || picker.can_shed_tombstones(n, g) && charges >= g.price(picker.bytes_below(n, guard));
+        let can_shed = || picker.can_shed_tombstones(n, g) || expired::has_expired_entries(picker, g);
+        let sheds = || can_shed() && charges >= g.price(picker.bytes_below(n, guard));
         if charges >= g.price(0) && (g.runs > 1 || sheds()) {
             let score = charges as f64 / g.merge_cost as f64;
             candidates.push(Candidate { reason: Reason::Seeks, level: n, guard, score });

@@ -34,7 +34,7 @@ pub fn compact(
     match segments.filter(|_| plan.inlines_values() && context.inline_values) {
         None => outcome = write_tables(&mut merge, plan, context, outcome, Kept::Seen, sink, |_, _, _| {})?,
         Some(segments) => {
-            let mut entries = InlineValues::new(merge, segments);
+            let mut entries = InlineValues::new(merge, segments, context.expired_by);
             outcome = write_tables(&mut entries, plan, context, outcome, Kept::Seen, sink, |_, _, _| {})?;
             (outcome.values_read, outcome.value_error) = (entries.read, entries.error);
         }

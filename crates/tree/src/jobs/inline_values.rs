@@ -1,8 +1,9 @@
 //! [`InlineValues`]: the entries of a compaction with their values in place of the references to them.
 
 use crate::read::MAX_INLINE_LEN;
+use base::expiry::split_expiry;
 use base::planted::{Bug, planted};
-use base::{Cursor, Error, Reference, Result, Trailer, same_key};
+use base::{Cursor, Error, Reference, Result, Time, Trailer, same_key};
 use values::Segments;
 
 /// Maximum number of values in a batch: so many reads are in flight at once.
@@ -21,6 +22,8 @@ const BATCH_BYTES: usize = 1 << 20;
 pub(super) struct InlineValues<'a, C> {
     cursor: C,
     segments: &'a Segments,
+    /// Entries that have expired by then get no value: they are dropped, or become tombstones.
+    expired_by: Time,
     /// The entries that are shown.
     batch: Batch,
     /// The entry of `batch` that is shown.
@@ -56,10 +59,11 @@ struct Entry {
 }
 
 impl<'a, C: Cursor> InlineValues<'a, C> {
-    pub(super) fn new(cursor: C, segments: &'a Segments) -> Self {
+    pub(super) fn new(cursor: C, segments: &'a Segments, expired_by: Time) -> Self {
         InlineValues {
             cursor,
             segments,
+            expired_by,
             batch: Batch::default(),
             at: 0,
             next: Batch::default(),
@@ -83,7 +87,9 @@ impl<'a, C: Cursor> InlineValues<'a, C> {
         {
             let (key, trailer) = (self.cursor.key(), self.cursor.trailer());
             let is_newest = self.last_key.as_ref().is_none_or(|last| !same_key(key, last));
-            let reference = match trailer.is_reference() && is_newest {
+            let has_expired = trailer.expires()
+                && split_expiry(self.cursor.value()).is_some_and(|(_, expiry)| expiry <= self.expired_by);
+            let reference = match trailer.is_reference() && is_newest && !has_expired {
                 true => Reference::decode(self.cursor.value()).filter(|r| r.len <= MAX_INLINE_LEN),
                 false => None,
             };
@@ -212,8 +218,11 @@ mod tests {
         let entries = vec![entry("a", 1, b"the time"), entry("b", 2, b""), plain];
         let stack = TestStack::new(vec![entries], &table_options(4096, Compression::None), 1 << 20);
         let live = &stack.guard.tables[0];
-        let mut cursor =
-            InlineValues::new(LiveTableCursor::new(live.clone(), live.table.scan(), true), &segments);
+        let mut cursor = InlineValues::new(
+            LiveTableCursor::new(live.clone(), live.table.scan(), true),
+            &segments,
+            Time::MIN,
+        );
         let mut shown = Vec::new();
         cursor.seek_to_first().unwrap();
         while cursor.valid() {

@@ -16,7 +16,7 @@
 //! | run | price in bytes |
 //! | --- | --- |
 //! | a guard with several runs | twice its size |
-//! | a guard with one run, where a compaction sheds tombstones | twice its size, twice that of the guards below, [`JOB_COST`] |
+//! | a guard with one run, where a compaction sheds tombstones or expired entries | twice its size, twice that of the guards below, [`JOB_COST`] |
 //! | a table of level 0, with all older ones | twice their size, [`JOB_COST`] |
 //! | a memtable | its size, [`JOB_COST`] |
 //!
