@@ -43,6 +43,10 @@ bugs! {
     RemoveExpiredTables,
     /// a compaction drops what has expired by now, although an older reader sees it
     DropExpiredDespiteReaders,
+    /// a compaction filter is asked about entries that a snapshot or a cursor sees
+    FilterDespiteReaders,
+    /// readers that begin while a compaction filters do not keep the state that they have found
+    FilterBesideReaders,
     /// point reads show expired entries
     ShowExpired,
     /// a cursor that goes backward shows expired entries

@@ -56,7 +56,7 @@ mod types;
 mod wal;
 mod write;
 
-pub use api::{Database, Keyspace, Snapshot};
+pub use api::{Builder, Database, Keyspace, Snapshot};
 #[cfg(feature = "planted-bugs")]
 pub use base::planted;
 pub use base::{Error, ErrorKind, Result, Seq, Slice, Time, limits};
@@ -65,6 +65,7 @@ pub use read::{Cursor, CursorAt, Entries, EntryAt, Keys, Range, RangeAt, Version
 pub use salvage::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace, salvage, salvage_in};
 pub use state::Batch;
 pub use transact::{Transaction, TransactionOptions, TransactionRange};
+pub use tree::{CompactionFilter, FilterDecision, FilterEntry};
 pub use types::*;
 
 /// The engine's interface to the operating system: files, directories, locks, clock. [`Database::open_in`], [`check_in`] and

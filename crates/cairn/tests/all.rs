@@ -12,6 +12,7 @@ mod database;
 mod dead_ranges;
 mod docs;
 mod expiry;
+mod filters;
 mod fixtures;
 mod full_disk;
 mod hash_log;

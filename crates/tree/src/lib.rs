@@ -37,8 +37,8 @@ mod version;
 
 pub use compaction::{PickBlocked, Plan, Reason, Space, expired_bytes, stale_bytes};
 pub use jobs::{
-    EvictedCuts, EvictedTables, EvictionSink, JobContext, JobOutput, Kept, TimesOf, compact, flush,
-    merge_flushed,
+    CompactionFilter, EvictedCuts, EvictedTables, EvictionSink, FilterDecision, FilterEntry, Filtered,
+    JobContext, JobOutput, Kept, TimesOf, compact, flush, merge_flushed,
 };
 pub use manifest::{
     DatabaseEdit, KeyspaceCreated, KeyspaceState, LogClosed, Manifest, ManifestError, ManifestState,

@@ -52,6 +52,8 @@ pub(crate) fn keyspace_stats(db: &DbInner, keyspace: &KeyspaceInner, cursors: He
         waiting_bytes: if keyspace.is_historical() { 0 } else { stale_bytes(version) },
         expired_bytes: horizon.map_or(0, |horizon| expired_bytes(version, horizon)),
         expired_entries: keyspace.counters.expired.load(Ordering::Relaxed),
+        filter_dropped: keyspace.counters.filter_dropped.load(Ordering::Relaxed),
+        filter_replaced: keyspace.counters.filter_replaced.load(Ordering::Relaxed),
         hash_log: keyspace.hash_log.as_ref().map(|log| log.stats()),
         history: keyspace.historical().map(|k| Box::new(keyspace_stats(db, k, HeldCursors::default()))),
     }

@@ -1,15 +1,14 @@
 //! [`Database`], the public handle of an open database. It delegates to [`DbInner`] and starts the [background
 //! threads](crate::background).
 
+use super::builder::Builder;
 use super::close::Handle;
 use super::collect_stats::stats;
 use super::keyspace::Keyspace;
 use super::snapshot::{Snapshot, SnapshotHold};
-use crate::background::Background;
 use crate::check::check_open;
 use crate::disk::missing;
 use crate::state::{Batch, DbInner, KeyspaceInner};
-use crate::sync::Mutex;
 use crate::types::{CheckProgress, CheckReport, Durability, KeyspaceOptions, Options, Stats};
 use base::{ErrorKind, Result};
 use env::{Env, RealEnv};
@@ -68,9 +67,12 @@ impl Database {
     /// # Errors
     /// As for [`Database::open_with`].
     pub fn open_in(env: Arc<dyn Env>, path: impl AsRef<Path>, options: Options) -> Result<Database> {
-        let db = crate::open::open(env, path.as_ref(), options)?;
-        let background = Mutex::new(Background::start(&db)?);
-        Ok(Database { handle: Arc::new(Handle { db, background }) })
+        Database::builder().options(options).env(env).open(path)
+    }
+
+    /// Opens a database with what cannot be an option, such as compaction filters.
+    pub fn builder() -> Builder {
+        Builder::default()
     }
 
     fn inner(&self) -> &Arc<DbInner> {

@@ -4,12 +4,14 @@
 //! which writes its new database as any user does. Absent: what the calls do.
 
 mod batch;
+mod builder;
 mod close;
 mod collect_stats;
 mod database;
 mod keyspace;
 mod snapshot;
 
+pub use builder::Builder;
 pub use database::Database;
 pub use keyspace::Keyspace;
 pub use snapshot::Snapshot;

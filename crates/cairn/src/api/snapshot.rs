@@ -4,7 +4,7 @@ use super::keyspace::Keyspace;
 use crate::read::{
     AsOf, Cursor, Entries, HeldSeq, Range, RangeAt, ReadView, Version, VersionQuery, Versions,
 };
-use crate::state::{DbInner, ReadAt, Reader};
+use crate::state::{DbInner, ReadAt, ReadState, Reader};
 use crate::types::Bounds;
 use base::{Error, Result, Seq, Slice, Time};
 use std::ops::RangeBounds;
@@ -16,6 +16,8 @@ pub(crate) struct SnapshotHold {
     pub seq: Seq,
     /// What had expired by this time is not seen.
     pub now: Time,
+    /// The read states that it keeps, by keyspace: see `state/filter_jobs.rs`.
+    kept: Vec<(u64, Arc<ReadState>)>,
 }
 
 impl SnapshotHold {
@@ -23,8 +25,9 @@ impl SnapshotHold {
         loop {
             let now = db.clock.now();
             let seq = db.snapshots.take(&db.visible, Some(db.env.monotonic()));
-            let hold = SnapshotHold { db: db.clone(), seq, now };
+            let mut hold = SnapshotHold { db: db.clone(), seq, now, kept: Vec::new() };
             if !db.clock.has_passed(now) {
+                hold.kept = db.filter_jobs.states_to_keep();
                 return Arc::new(hold);
             }
         }
@@ -66,9 +69,7 @@ impl Snapshot {
     /// # Errors
     /// As for [`Keyspace::get`]; `InvalidArgument` when the keyspace is of another database.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        let read_state = keyspace.inner.read_state.load();
-        keyspace.inner.check_of(self.0.db.identity)?;
-        keyspace.inner.get_in(&read_state, key.as_ref(), &self.at()).map_err(|e| self.read_error(keyspace, e))
+        self.read(keyspace, |read_state| keyspace.inner.get_in(read_state, key.as_ref(), &self.at()))
     }
 
     /// Whether `key` had a value.
@@ -76,10 +77,7 @@ impl Snapshot {
     /// # Errors
     /// As for [`Snapshot::get`].
     pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
-        let read_state = keyspace.inner.read_state.load();
-        keyspace.inner.check_of(self.0.db.identity)?;
-        let found = keyspace.inner.contains_in(&read_state, key.as_ref(), &self.at());
-        found.map_err(|e| self.read_error(keyspace, e))
+        self.read(keyspace, |read_state| keyspace.inner.contains_in(read_state, key.as_ref(), &self.at()))
     }
 
     /// The values that several keys had. See [`Keyspace::multi_get`].
@@ -87,9 +85,7 @@ impl Snapshot {
     /// # Errors
     /// As for [`Keyspace::multi_get`]; `InvalidArgument` when the keyspace is of another database.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        let read_state = keyspace.inner.read_state.load_full();
-        keyspace.inner.check_of(self.0.db.identity)?;
-        keyspace.inner.multi_get_in(&read_state, keys, &self.at()).map_err(|e| self.read_error(keyspace, e))
+        self.read(keyspace, |read_state| keyspace.inner.multi_get_in(read_state, keys, &self.at()))
     }
 
     /// See [`Keyspace::range`].
@@ -203,8 +199,28 @@ impl Snapshot {
         keyspace.inner.check_open().err().unwrap_or(error)
     }
 
+    /// The read state of a keyspace that it keeps.
+    fn kept(&self, keyspace: &Keyspace) -> Option<&Arc<ReadState>> {
+        self.0.kept.iter().find(|(id, _)| *id == keyspace.inner.id).map(|(_, read_state)| read_state)
+    }
+
+    /// Reads in the newest read state, or that which it keeps.
+    pub(crate) fn read<T>(
+        &self,
+        keyspace: &Keyspace,
+        read: impl FnOnce(&ReadState) -> Result<T>,
+    ) -> Result<T> {
+        let newest = keyspace.inner.read_state.load();
+        keyspace.inner.check_of(self.0.db.identity)?;
+        let read_state = self.kept(keyspace).unwrap_or(&newest);
+        read(read_state).map_err(|e| self.read_error(keyspace, e))
+    }
+
     fn held(&self, keyspace: &Keyspace) -> (HeldSeq, Reader) {
-        (HeldSeq::of_snapshot(&keyspace.inner, (self.0.seq, self.0.now)), Reader::new(&self.0.db))
+        // A keyspace of another database may have the same number.
+        let is_own = keyspace.inner.database == self.0.db.identity;
+        let kept = self.kept(keyspace).filter(|_| is_own).cloned();
+        (HeldSeq::of_snapshot(&keyspace.inner, (self.0.seq, self.0.now), kept), Reader::new(&self.0.db))
     }
 
     fn versions(&self, keyspace: &Keyspace, query: Option<VersionQuery>) -> Result<Versions> {

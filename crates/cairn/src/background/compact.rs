@@ -148,6 +148,9 @@ impl DbInner {
     fn compact_tables(&self, keyspace: &Arc<KeyspaceInner>, plan: &Arc<Plan>) -> Result<()> {
         self.check_place()?;
         let started = self.env.monotonic();
+        let filter = keyspace.filter.as_ref().filter(|_| !plan.is_unread());
+        // Before the readers are listed, and until the end of the installation.
+        let _filters = filter.map(|(_, jobs)| jobs.begin(keyspace));
         // Loaded before the readers: a reader that begins later and is not listed sees all of these tombstones.
         let ranges = keyspace.read_state.load().version.range_tombstones.clone();
         // The same holds for what had expired by now.
@@ -176,6 +179,7 @@ impl DbInner {
                 .expired_by(keyspace, now, snapshots.first().copied())
                 .max(plan.horizon.filter(|_| !keyspace.is_historical()).unwrap_or(Time::MIN)),
             late: plan.is_late(),
+            filter: filter.map(|(filter, _)| &**filter),
         };
         // A move writes nothing but the edit.
         let (outcome, evicted) = match keyspace.historical().filter(|_| !plan.is_move()) {
@@ -217,6 +221,11 @@ impl DbInner {
         if let Some(error) = &outcome.value_error {
             tracing::error!(error = %error, keyspace = keyspace.name, "a value cannot be read: it stays where it is");
         }
+        if let Some(error) = &outcome.filtered.error {
+            tracing::error!(error = %error, keyspace = keyspace.name, "the compaction filter failed: the entry stays as it is");
+        }
+        keyspace.counters.filter_dropped.fetch_add(outcome.filtered.dropped, Ordering::Relaxed);
+        keyspace.counters.filter_replaced.fetch_add(outcome.filtered.replaced, Ordering::Relaxed);
         if !plan.is_move() {
             let read = plan.read_bytes() + outcome.values_read;
             self.counters.compaction.lock().note(read, outcome.bytes() + evicted.bytes(), time);

@@ -211,6 +211,7 @@ impl DbInner {
             times: part.keyspace.times_of(),
             expired_by: self.expired_by(&part.keyspace, now, snapshots.first().copied()),
             late: true,
+            filter: None,
         };
         let cursors = part.memtables.iter().map(|s| s.memtable.cursor()).collect();
         let memtables = part.memtables.iter().map(|s| &s.memtable);

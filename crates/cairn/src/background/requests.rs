@@ -93,6 +93,8 @@ impl DbInner {
         let now = self.moment();
         let requested_seq = self.visible.newest();
         self.flush_keyspace(keyspace)?;
+        // The filter sees each entry once more.
+        let rewritten_before = keyspace.filter.as_ref().map_or(0, |_| self.next_file.load(Ordering::Relaxed));
         // An explicit compaction retries tables that could not be read before.
         let tables = keyspace.read_state.load_full().version.clone();
         tables.tables().filter(|(_, t)| t.overlaps_range(from, to)).for_each(|(_, t)| t.damage.retry());
@@ -108,7 +110,7 @@ impl DbInner {
                 let Some(k) = state.keyspaces.get_mut(&keyspace.id) else { return keyspace.check_open() };
                 k.tree.set_free_space(room);
                 k.tree.set_horizon(horizon);
-                let picked = k.tree.pick_range(from, to, requested_seq, oldest);
+                let picked = k.tree.pick_range(from, to, requested_seq, rewritten_before, oldest);
                 if let Ok(Some(_)) = &picked {
                     state.jobs += 1;
                 }

@@ -17,6 +17,7 @@ impl DbInner {
         check_name(name)?;
         options.validate()?;
         options.check_together()?;
+        self.filters.check(name, &options)?;
         let late = planted(Bug::CreateAfterClose);
         let _call = if late { self.status.check_running().map(|()| None)? } else { Some(self.begin_call()?) };
         let mut manifest = self.manifest.lock();

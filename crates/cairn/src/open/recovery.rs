@@ -10,7 +10,7 @@ use super::replayed::{Keyspaces, Recovered, Replayed, Spill};
 use crate::parts::DiskReserve;
 use crate::state::{DbInner, HashLog, HashLogs, Tables};
 use crate::sync::{AtomicU64, Ordering};
-use crate::types::{KeyspaceOptions, Options};
+use crate::types::{Filters, KeyspaceOptions, Options};
 use crate::wal::{KeptLog, LogEnd, LogRecord, RecycledLogs, replay};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result};
@@ -28,7 +28,12 @@ use values::value_file_name;
 const MAX_NUMBER: u64 = 1 << 62;
 
 /// Opens or creates the database in `dir`.
-pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Arc<DbInner>> {
+pub(crate) fn open(
+    env: Arc<dyn Env>,
+    dir: &Path,
+    options: Options,
+    filters: Filters,
+) -> Result<Arc<DbInner>> {
     options.validate()?;
     // Checked before locking, which would create the lock file.
     if !options.create_if_missing && (!env.exists(dir)? || Files::list(&env, dir)?.is_empty()) {
@@ -61,6 +66,7 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
         env,
         dir,
         options,
+        filters,
         lock,
         files,
         lacking,
@@ -114,6 +120,7 @@ pub(crate) struct Recovery {
     pub env: Arc<dyn Env>,
     pub dir: PathBuf,
     pub options: Options,
+    pub filters: Filters,
     pub lock: Box<dyn FileLock>,
     pub files: Files,
     /// Whether tables that the manifest names are missing.
@@ -269,6 +276,9 @@ impl Recovery {
         }
         for (id, found) in std::mem::take(&mut self.state.keyspaces) {
             let options = keyspace_options(&self.dir, &found)?;
+            if found.created.history_of.is_none() {
+                self.filters.check(&found.created.name, &options)?;
+            }
             let version = Arc::new(found.version);
             let loaded = self.hash_logs.remove(&id);
             let hash_log =

@@ -123,6 +123,7 @@ impl Recovery {
             times: keyspace.times_of(),
             expired_by: Time::MIN,
             late: true,
+            filter: None,
         };
         keyspace.flush(&memtable, &context, &mut |meta| self.space.open(meta))?;
         self.remove_merged();

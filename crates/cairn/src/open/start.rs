@@ -172,6 +172,8 @@ impl Recovery {
             env: self.env,
             dir: self.dir,
             options: self.options,
+            filters: self.filters,
+            filter_jobs: Default::default(),
             identity: IDENTITIES.fetch_add(1, Ordering::Relaxed),
         });
         db.adopt(keyspaces);

@@ -94,6 +94,9 @@ pub(crate) struct KeyspaceCounters {
     pub reasons: Mutex<BTreeMap<tree::Reason, u64>>,
     /// Entries that flushes and compactions have dropped, or replaced by tombstones, because they had expired.
     pub expired: AtomicU64,
+    /// Entries that the compaction filter has dropped, and those that it has replaced.
+    pub filter_dropped: AtomicU64,
+    pub filter_replaced: AtomicU64,
 }
 
 /// Progress of scrubbing, and damage of logs and manifest. Damage of a table is recorded in the table.

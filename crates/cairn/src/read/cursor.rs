@@ -4,7 +4,7 @@
 use super::deleted_run::DeletedRun;
 use super::range_del::RangeDelFilter;
 use super::read_cost::{SkipCounter, charge_skipped};
-use super::read_view::{HeldSeq, ReadView, Source, current_read_state, sources};
+use super::read_view::{HeldSeq, ReadView, Source, sources};
 use super::values_ahead::{At, ValuesAhead};
 use crate::state::{Reader, expiry_of};
 use crate::types::{Bounds, successor};
@@ -172,7 +172,7 @@ impl Cursor {
     #[cold]
     fn renew(&mut self) -> bool {
         self.generation = self.keyspace.generation.get();
-        let Some(read_state) = current_read_state(&self.keyspace) else { return false };
+        let Some(read_state) = self.keyspace.current_read_state() else { return false };
         if planted(Bug::MovedCursorReadsNewest) {
             self.seq = self.db.newest();
         }
@@ -256,7 +256,7 @@ impl Cursor {
     /// Moves to the last entry before `end`, which is within the bounds; `None` moves to the last entry.
     pub(crate) fn seek_backward(&mut self, end: Option<&[u8]>) -> Result<()> {
         self.begin_seek()?;
-        let dead = self.keyspace.dead.before(end, self.seq);
+        let dead = self.keyspace.dead_ranges().and_then(|dead| dead.before(end, self.seq));
         let end = match &dead {
             None => end,
             Some(dead) if dead.from[..] <= self.bounds.from[..] => return Ok(()),
@@ -275,7 +275,7 @@ impl Cursor {
 
     fn seek_forward(&mut self, key: &[u8]) -> Result<()> {
         self.begin_seek()?;
-        let dead = self.keyspace.dead.over(key, self.seq);
+        let dead = self.keyspace.dead_ranges().and_then(|dead| dead.over(key, self.seq));
         let from = match &dead {
             None => key,
             Some(dead) => match dead.to.as_deref().filter(|to| self.bounds.is_before_end(to)) {
@@ -447,7 +447,8 @@ impl Cursor {
 
     #[cold]
     fn leave_out_dead(&mut self, backward: bool) -> Result<Option<bool>> {
-        let Some(dead) = self.run.look(self.merge.key(), self.seq, &self.keyspace.dead) else {
+        let dead = self.run.look(self.merge.key(), self.seq, &self.keyspace.dead);
+        let Some(dead) = dead.filter(|_| self.keyspace.dead_ranges().is_some()) else {
             return Ok(Some(false));
         };
         match (&dead.to, backward) {
@@ -570,7 +571,7 @@ impl Cursor {
         if tried && let Some(value) = segments.try_read(&reference) {
             return Ok(value);
         }
-        let (seq, bounds, keyspace) = (self.seq, &self.bounds, &*self.keyspace);
+        let (seq, bounds, keyspace) = (self.seq, &self.bounds, &self.keyspace);
         self.ahead.arrive(&At { key, entry_seq, backward, seq, bounds, keyspace });
         if self.ahead.stepped
             && let Some(Source::Tree(source)) = self.merge.children().get(source)

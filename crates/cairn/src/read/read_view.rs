@@ -2,6 +2,7 @@
 //! cursor merges: memtables, tables of level 0, and guards.
 
 use super::range_del::RangeDelFilter;
+use crate::parts::DeadRanges;
 use crate::state::{KeyspaceInner, ReadAt, ReadState, Reader};
 use crate::types::Bounds;
 use base::{Error, Seq, Time};
@@ -25,7 +26,7 @@ impl ReadView {
         // The sequence number is held, so a read state loaded later still has every version visible at it. The check that the keyspace is
         // open comes after the load: a keyspace dropped in between must not appear empty.
         let generation = keyspace.generation.get();
-        let read_state = keyspace.read_state.load_full();
+        let read_state = keyspace.load_read_state();
         let closed = keyspace.check_of(db.identity()).and_then(|()| keyspace.check_order()).err();
         ReadView { keyspace, db, read_state, generation, closed }
     }
@@ -45,18 +46,10 @@ impl ReadView {
     #[cold]
     pub(crate) fn renew(&mut self) {
         self.generation = self.keyspace.generation.get();
-        if let Some(read_state) = current_read_state(&self.keyspace) {
+        if let Some(read_state) = self.keyspace.current_read_state() {
             self.read_state = read_state;
         }
     }
-}
-
-/// The current read state of an open keyspace. `None` when the keyspace was dropped or the database is closed: readers keep the one that
-/// they have.
-pub(super) fn current_read_state(keyspace: &KeyspaceInner) -> Option<Arc<ReadState>> {
-    // Loaded before the check: the read state of a dropped keyspace is empty.
-    let read_state = keyspace.read_state.load_full();
-    keyspace.check_open().is_ok().then_some(read_state)
 }
 
 /// A keyspace, and a sequence number held in it until this is dropped.
@@ -65,6 +58,8 @@ pub(crate) struct HeldSeq {
     pub seq: Seq,
     /// What had expired by this time is not seen.
     pub now: Time,
+    /// The read state that it keeps, if it began beside a filter: see `state/filter_jobs.rs`.
+    kept: Option<Arc<ReadState>>,
     by: By,
 }
 
@@ -77,7 +72,7 @@ enum By {
 
 impl HeldSeq {
     fn new(keyspace: &Arc<KeyspaceInner>, (seq, now): (Seq, Time), slot: Option<usize>) -> HeldSeq {
-        HeldSeq { keyspace: keyspace.clone(), seq, now, by: slot.map_or(By::Map, By::Slot) }
+        HeldSeq { keyspace: keyspace.clone(), seq, now, kept: None, by: slot.map_or(By::Map, By::Slot) }
     }
 
     /// Holds the newest visible sequence number.
@@ -85,21 +80,47 @@ impl HeldSeq {
         loop {
             let now = keyspace.read_clock();
             let (seq, slot) = db.hold_newest(keyspace);
-            let held = HeldSeq::new(keyspace, (seq, now), slot);
+            let mut held = HeldSeq::new(keyspace, (seq, now), slot);
             if keyspace.is_current(now) {
+                held.kept = keyspace.state_to_keep();
                 return held;
             }
         }
     }
 
-    /// Holds a number that a snapshot keeps held during this call, with its time.
-    pub(crate) fn of_snapshot(keyspace: &Arc<KeyspaceInner>, (seq, now): (Seq, Time)) -> HeldSeq {
-        HeldSeq::new(keyspace, (seq, now), keyspace.readers.hold(seq))
+    /// Holds a number that a snapshot keeps held during this call, with its time, and the read state that it keeps.
+    pub(crate) fn of_snapshot(
+        keyspace: &Arc<KeyspaceInner>,
+        (seq, now): (Seq, Time),
+        kept: Option<Arc<ReadState>>,
+    ) -> HeldSeq {
+        let mut held = HeldSeq::new(keyspace, (seq, now), keyspace.readers.hold(seq));
+        held.kept = kept;
+        held
     }
 
     /// The same number for a user that is dropped before `self`.
     pub(crate) fn lend(&self) -> HeldSeq {
-        HeldSeq { keyspace: self.keyspace.clone(), seq: self.seq, now: self.now, by: By::Other }
+        let (keyspace, kept) = (self.keyspace.clone(), self.kept.clone());
+        HeldSeq { keyspace, seq: self.seq, now: self.now, kept, by: By::Other }
+    }
+
+    /// The read state to read from: the newest, unless it keeps one.
+    fn load_read_state(&self) -> Arc<ReadState> {
+        self.kept.clone().unwrap_or_else(|| self.keyspace.read_state.load_full())
+    }
+
+    /// The same, of an open keyspace. `None` when the keyspace was dropped or the database is closed: readers keep the one that they have.
+    pub(super) fn current_read_state(&self) -> Option<Arc<ReadState>> {
+        // Loaded before the check: the read state of a dropped keyspace is empty.
+        let read_state = self.load_read_state();
+        self.keyspace.check_open().is_ok().then_some(read_state)
+    }
+
+    /// What other readers have noted. In a read state that it keeps, more keys may have values.
+    #[inline]
+    pub(super) fn dead_ranges(&self) -> Option<&DeadRanges> {
+        self.kept.is_none().then_some(&self.keyspace.dead)
     }
 
     /// The state that its reads see.

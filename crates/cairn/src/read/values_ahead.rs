@@ -4,8 +4,7 @@
 //! merge of the same sources runs ahead of it, reads keys and references, and asks for the values. What it asks for is a hint: values of
 //! entries that the cursor does not show, such as those under a range tombstone, are read in vain, and nothing else.
 
-use super::read_view::{Source, current_read_state, sources};
-use crate::state::KeyspaceInner;
+use super::read_view::{HeldSeq, Source, sources};
 use crate::types::Bounds;
 use base::{Cursor as _, Reference, Result, Seq, compare_keys, same_key};
 use std::collections::VecDeque;
@@ -55,7 +54,7 @@ pub(super) struct At<'a> {
     pub backward: bool,
     pub seq: Seq,
     pub bounds: &'a Bounds,
-    pub keyspace: &'a KeyspaceInner,
+    pub keyspace: &'a HeldSeq,
 }
 
 impl ValuesAhead {
@@ -104,7 +103,7 @@ impl ValuesAhead {
         let merge = match &mut self.merge {
             Some(merge) => merge,
             None => {
-                let Some(read_state) = current_read_state(at.keyspace) else { return Ok(()) };
+                let Some(read_state) = at.keyspace.current_read_state() else { return Ok(()) };
                 let (merge, _) = sources(&read_state, at.keyspace, at.bounds, at.seq);
                 self.merge.insert(Box::new(merge))
             }

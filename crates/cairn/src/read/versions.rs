@@ -1,7 +1,7 @@
 //! Cursors and iterators over the versions of keyspaces with history. The walk over both trees is in the crate `history`; here it gets its
 //! sources, and takes them again after flushes.
 
-use super::read_view::{HeldSeq, Source, current_read_state, sources_in};
+use super::read_view::{HeldSeq, Source, sources_in};
 use crate::state::{KeyspaceInner, ReadState, Reader};
 use crate::types::{Bounds, successor};
 use base::{Error, Result, Seq, Slice, Time, hash};
@@ -135,10 +135,13 @@ impl VersionView {
         self.generation = generation;
         let Some(historical) = keyspace.historical() else { return false };
         // In this order, as in `new`.
-        let Some(primary) = current_read_state(keyspace) else { return false };
-        let Some(older) = current_read_state(historical) else { return false };
-        *self = VersionView { primary, older, generation };
-        true
+        let (primary, older) = (keyspace.read_state.load_full(), historical.read_state.load_full());
+        // Checked after the loads: the read state of a dropped keyspace is empty.
+        let is_open = keyspace.check_open().and_then(|()| historical.check_open()).is_ok();
+        if is_open {
+            *self = VersionView { primary, older, generation };
+        }
+        is_open
     }
 }
 

@@ -1,6 +1,7 @@
 //! [`DbInner`], the shared state of an open database. The rooms above define its methods, each those of its task.
 
 use super::db_state::State;
+use super::filter_jobs::FilterJobs;
 use super::hash_log::HashLog;
 use super::keyspace_inner::{KeyspaceInner, OPEN, Role};
 use super::read_state::ReadState;
@@ -12,7 +13,7 @@ use crate::parts::{
     RateLimiter, RetiredMemtables, Scrub, Snapshots, VisibleSeq, whole,
 };
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering};
-use crate::types::{IoStats, KeyspaceOptions, Limits, Options};
+use crate::types::{Filters, IoStats, KeyspaceOptions, Limits, Options};
 use crate::wal::Logs;
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq, Time};
@@ -30,6 +31,9 @@ pub(crate) struct DbInner {
     pub env: Arc<dyn Env>,
     pub dir: PathBuf,
     pub options: Options,
+    pub filters: Filters,
+    /// The compactions that run with one of them.
+    pub filter_jobs: Arc<FilterJobs>,
     /// Unique for each opening of a database in this process.
     pub identity: u64,
     /// The process that opened the database.
@@ -255,6 +259,11 @@ impl DbInner {
             }
             Role::Plain | Role::Historical(_) => (0, Limits::PLAIN, Arc::default()),
         };
+        let filter = match role {
+            Role::Plain => self.filters.get(&name),
+            Role::Primary(_) | Role::Historical(_) => None,
+        };
+        let filter = filter.map(|filter| (filter.clone(), self.filter_jobs.clone()));
         let counters = KeyspaceCounters {
             compactions: Mutex::new(vec![IoStats::default(); options.levels + 1]),
             ..Default::default()
@@ -270,6 +279,7 @@ impl DbInner {
             name,
             memtable_bytes: self.options.memtable_bytes(&options),
             read_state: ArcSwap::from_pointee(read_state),
+            filter,
             clock: self.clock.clone(),
             has_expiries: AtomicBool::new(false),
             segments: self.tables.segments.clone(),

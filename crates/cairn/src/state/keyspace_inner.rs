@@ -1,5 +1,6 @@
 //! [`KeyspaceInner`], the state of a keyspace that its handles, batches and cursors share.
 
+use super::filter_jobs::FilterJobs;
 use super::hash_log::HashLog;
 use super::read_at::ReadAt;
 use super::read_state::{ReadState, expiry_len};
@@ -13,7 +14,7 @@ use base::{EntryKind, Error, ErrorKind, Result, Slice, Time, Trailer};
 use hashlog::{HintFile, HintOwner};
 use memtable::LogPlace;
 use std::sync::Arc;
-use tree::{Kept, ReadCharges, TimesOf};
+use tree::{CompactionFilter, Kept, ReadCharges, TimesOf};
 use values::Segments;
 
 /// What a keyspace has to do with history.
@@ -44,6 +45,8 @@ pub(crate) struct KeyspaceInner {
     /// Capacity of a new memtable: the option, or less when the memory budget is small.
     pub memtable_bytes: usize,
     pub read_state: ArcSwap<ReadState>,
+    /// The compaction filter, and the compactions of the database that run with one.
+    pub filter: Option<(Arc<dyn CompactionFilter>, Arc<FilterJobs>)>,
     pub clock: Arc<ExpiryClock>,
     /// Whether an entry may have an expiry.
     pub has_expiries: AtomicBool,
@@ -94,6 +97,13 @@ impl KeyspaceInner {
     fn closed_error(&self, state: u8) -> Error {
         let how = if state == DROPPED { "was dropped" } else { "is closed, with its database" };
         Error::new(ErrorKind::Closed, format!("keyspace {:?} {how}", self.name))
+    }
+
+    /// The read state that a reader keeps which begins beside a filter: see [`FilterJobs`]. Called when it holds its number.
+    #[inline]
+    pub(crate) fn state_to_keep(&self) -> Option<Arc<ReadState>> {
+        let (_, jobs) = self.filter.as_ref()?;
+        jobs.any().then(|| self.read_state.load_full())
     }
 
     /// The keyspace with the older versions, if this one has history.

@@ -5,6 +5,7 @@
 
 mod db_inner;
 mod db_state;
+mod filter_jobs;
 mod hash_log;
 mod keyspace_inner;
 mod read_at;

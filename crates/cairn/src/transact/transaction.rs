@@ -127,9 +127,8 @@ impl Transaction {
 
     /// A read of the snapshot, of which the transaction depends on what it sees not expiring.
     fn look<T>(&self, keyspace: &Keyspace, read: impl FnOnce(&ReadState, &ReadAt) -> Result<T>) -> Result<T> {
-        let (read_state, at) = (keyspace.inner.read_state.load_full(), self.snapshot.at());
-        keyspace.inner.check_of(self.snapshot.0.db.identity)?;
-        let found = read(&read_state, &at).map_err(|e| self.snapshot.read_error(keyspace, e))?;
+        let at = self.snapshot.at();
+        let found = self.snapshot.read(keyspace, |read_state| read(read_state, &at))?;
         if let Some(reads) = self.reads.as_ref().filter(|_| at.soonest().is_some()) {
             reads.lock().note_expiry(at.soonest());
         }

@@ -3,11 +3,13 @@
 //! Imports no other room. Absent: state, locks, files.
 
 mod bounds;
+mod filters;
 mod options;
 mod stats;
 mod stats_text;
 
 pub(crate) use bounds::{Bounds, Limits, successor};
+pub(crate) use filters::Filters;
 pub use history::Retention;
 pub use options::{
     Compression, Durability, Engine, GuardPolicy, KeyspaceOptions, OptionSpec, Options, PlacementPolicy,

@@ -232,6 +232,10 @@ pub struct KeyspaceStats {
     /// Entries with an expiry that flushes and compactions have dropped, or replaced by tombstones, because they had expired. Those of tables that
     /// were removed as a whole are counted, too.
     pub expired_entries: u64,
+    /// Entries that the [compaction filter](crate::CompactionFilter) has dropped since the opening.
+    pub filter_dropped: u64,
+    /// Entries to which it has given other values since the opening.
+    pub filter_replaced: u64,
     /// The index, if the keyspace has no order (`engine` = `hash_log`).
     pub hash_log: Option<HashLogStats>,
     /// The tree of the older versions, if the keyspace has history. What compactions have evicted into it counts as flushed.

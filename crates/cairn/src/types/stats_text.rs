@@ -179,6 +179,10 @@ impl fmt::Display for KeyspaceStats {
         if self.expired_entries > 0 {
             writeln!(f, "{} entries had expired and were dropped", self.expired_entries)?;
         }
+        if self.filter_dropped > 0 || self.filter_replaced > 0 {
+            let (dropped, replaced) = (self.filter_dropped, self.filter_replaced);
+            writeln!(f, "the compaction filter has dropped {dropped} entries and replaced {replaced}")?;
+        }
         if self.expired_bytes > 0 {
             writeln!(f, "about {} have expired and wait for compactions", Bytes(self.expired_bytes))?;
         }

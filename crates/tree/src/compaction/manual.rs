@@ -13,7 +13,7 @@ use crate::version::{Guard, runs};
 /// The sequence of plans ends even if writes go on. For any key, the number of covered tables with the key never grows, because a
 /// plan makes at most one table of its inputs at a key; no covered table moves up; and each plan moves a covered table down or
 /// leaves fewer of them. (In the last level, a table that is covered as a whole is merged alone if it has tombstones or older
-/// versions to drop: each such merge leaves fewer of them.)
+/// versions to drop, or is older than `rewritten_before`: each such merge leaves fewer of them.)
 pub(crate) fn pick_range(
     picker: &Picker<'_>,
     from: &[u8],
@@ -115,6 +115,7 @@ impl Search<'_> {
                 || picker.can_drop_versions(guard)
                 || range_tombstones::would_drop_entries(picker, guard)
                 || expired::has_expired_entries(picker, guard)
+                || requested().any(|t| t.meta.number < picker.rewritten_before)
         };
         requested().any(|t| t.overlaps_range(self.from, self.to))
             && (n < picker.version.last_level() || merge())

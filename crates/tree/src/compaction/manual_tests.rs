@@ -24,7 +24,7 @@ fn plans(
     mut write: impl FnMut(&mut Fixture, &mut Tree, usize),
 ) -> usize {
     for n in 0..max {
-        let Ok(Some(plan)) = tree.pick_range(b"", None, requested_seq, None) else { return n };
+        let Ok(Some(plan)) = tree.pick_range(b"", None, requested_seq, 0, None) else { return n };
         fixture.execute(tree, &plan);
         write(fixture, tree, n);
     }
@@ -76,7 +76,7 @@ fn newer_tables_alone_are_not_compacted() {
     let mut fixture = Fixture::new();
     let specs = [(0, "a", "z", 31, 40), (0, "a", "z", 21, 30), (1, "a", "z", 19, 20), (3, "a", "z", 1, 9)];
     let mut tree = fixture.tree(tree_options(), &[], &specs);
-    assert!(tree.pick_range(b"", None, 0, None).unwrap().is_none());
+    assert!(tree.pick_range(b"", None, 0, 0, None).unwrap().is_none());
     assert_eq!(plans(&mut fixture, &mut tree, 9, 9, |_, _, _| {}), 0, "all of it is in the last level");
     assert_eq!(plans(&mut fixture, &mut tree, 19, 9, |_, _, _| {}), 3, "two moves down, one merge");
     assert_eq!(tree.version().level0.len(), 2);

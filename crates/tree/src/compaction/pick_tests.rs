@@ -195,14 +195,14 @@ fn guards_without_tables_are_removed_from_all_levels() {
     let guards = [(1, "m"), (2, "m"), (3, "m"), (3, "p"), (1, "t"), (2, "t"), (3, "t")];
     let tables = [(3, "a", "c", 9, 9), (3, "a", "c", 8, 8), (3, "b", "c", 7, 7), (2, "t", "z", 12, 12)];
     let mut tree = fixture.tree(tree_options(), &guards, &tables);
-    let plan = tree.pick_range(b"m", None, Seq::MAX, None).unwrap().unwrap();
+    let plan = tree.pick_range(b"m", None, Seq::MAX, 0, None).unwrap().unwrap();
     assert_eq!((plan.source, plan.target, &plan.from[..]), (2, 3, &b"t"[..]));
     assert_eq!(
         fixture.execute(&mut tree, &plan).guards_removed,
         [],
         "the plan owns only the range after them"
     );
-    let plan = tree.pick_range(b"", None, Seq::MAX, None).unwrap().unwrap();
+    let plan = tree.pick_range(b"", None, Seq::MAX, 0, None).unwrap().unwrap();
     assert_eq!((plan.source, plan.target, &plan.from[..]), (3, 3, &b""[..]));
     fixture.execute(&mut tree, &plan);
     // An edit that owns the whole range.
@@ -249,7 +249,7 @@ fn a_range_is_compacted_step_by_step_to_one_run_per_guard() {
     ];
     let mut tree = fixture.tree(tree_options(), &guards, &tables);
     let mut steps = Vec::new();
-    while let Some(plan) = tree.pick_range(b"", None, Seq::MAX, None).unwrap() {
+    while let Some(plan) = tree.pick_range(b"", None, Seq::MAX, 0, None).unwrap() {
         steps.push((plan.source, plan.target));
         fixture.execute(&mut tree, &plan);
         assert!(steps.len() < 20, "{steps:?}");
@@ -304,7 +304,7 @@ fn edits_survive_encoding() {
 /// Compacts on request until only the damaged table prevents more, and checks that it is never an input.
 fn exhaust(fixture: &mut Fixture, tree: &mut Tree, damaged: u64) {
     for _ in 0..10 {
-        match tree.pick_range(b"", None, Seq::MAX, None) {
+        match tree.pick_range(b"", None, Seq::MAX, 0, None) {
             Ok(None) => return,
             Ok(Some(plan)) => {
                 assert!(!inputs(&plan).contains(&damaged), "{plan:?}");
@@ -380,7 +380,7 @@ fn a_guard_is_compacted_around_a_damaged_table() {
     assert_eq!((plan.target, inputs(&plan)), (3, vec![2, 1]));
     fixture.execute(&mut tree, &plan);
     assert_eq!(tree.pick(None).map(|plan| inputs(&plan)), None, "two tables above it are too few");
-    let plan = tree.pick_range(b"", None, Seq::MAX, None).unwrap().unwrap();
+    let plan = tree.pick_range(b"", None, Seq::MAX, 0, None).unwrap().unwrap();
     assert_eq!(inputs(&plan), [5, 4], "but enough for a request");
     fixture.execute(&mut tree, &plan);
     exhaust(&mut fixture, &mut tree, 3);

@@ -33,6 +33,8 @@ pub(crate) struct Picker<'a> {
     pub horizon: Option<Time>,
     /// For a requested compaction: newer entries need not be compacted. Otherwise [`Seq::MAX`].
     pub requested_seq: Seq,
+    /// For a requested compaction of what a filter is to see: tables with smaller numbers are written again. Otherwise 0.
+    pub rewritten_before: u64,
 }
 
 /// A guard that should be compacted, and how urgently.

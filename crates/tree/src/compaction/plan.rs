@@ -137,7 +137,7 @@ impl Plan {
     }
 
     /// Whether the input tables are moved or removed without being read.
-    pub(crate) fn is_unread(&self) -> bool {
+    pub fn is_unread(&self) -> bool {
         self.is_move() || self.removes_unread()
     }
 

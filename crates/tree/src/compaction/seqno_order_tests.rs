@@ -27,7 +27,7 @@ fn reopen(fixture: &mut Fixture, tree: Tree) -> Tree {
 /// Compacts everything on request.
 fn exhaust(fixture: &mut Fixture, tree: &mut Tree) {
     for _ in 0..200 {
-        match tree.pick_range(b"", None, base::Seq::MAX, None) {
+        match tree.pick_range(b"", None, base::Seq::MAX, 0, None) {
             Ok(Some(plan)) => fixture.execute(tree, &plan),
             Ok(None) | Err(_) => return,
         };
@@ -128,7 +128,7 @@ fn plans_in_progress_at_once_stay_in_order() {
     charge(&tree.version().level(3).guards[0].charges, 1 << 20);
     let first = tree.pick(None).unwrap();
     assert_eq!(inputs(&first).len(), 3);
-    while let Ok(Some(plan)) = tree.pick_range(b"", None, base::Seq::MAX, None) {
+    while let Ok(Some(plan)) = tree.pick_range(b"", None, base::Seq::MAX, 0, None) {
         fixture.execute(&mut tree, &plan);
     }
     fixture.execute(&mut tree, &first);
@@ -225,7 +225,7 @@ fn random_histories(unordered: bool) -> (usize, usize) {
                     let level = tree.version().level(1 + random.below(3) as usize);
                     charge(&level.guards[random.below(level.guards.len() as u64) as usize].charges, 1 << 20);
                     let plan = match random.below(3) {
-                        0 => tree.pick_range(b"", None, base::Seq::MAX, None).ok().flatten(),
+                        0 => tree.pick_range(b"", None, base::Seq::MAX, 0, None).ok().flatten(),
                         _ => tree.pick(None),
                     };
                     cut_for_order +=

@@ -115,7 +115,7 @@ fn a_range_is_compacted_by_moves_where_that_is_possible() {
     let tables = [(0, "a", "c", 9, 9), (1, "d", "f", 5, 6), (2, "g", "i", 3, 4), (2, "x", "z", 1, 2)];
     let mut tree = fixture.tree(tree_options(), &[], &tables);
     damage(&tree, &[4]);
-    while let Ok(Some(plan)) = tree.pick_range(b"", None, base::Seq::MAX, None) {
+    while let Ok(Some(plan)) = tree.pick_range(b"", None, base::Seq::MAX, 0, None) {
         assert!(plan.is_move(), "{plan:?}");
         fixture.execute(&mut tree, &plan);
     }

@@ -41,7 +41,7 @@ fn tables_move_into_guards_whose_tables_they_overlap() {
     let plan = tree.pick(None).unwrap();
     assert_eq!((plan.reason, inputs(&plan).len()), (Reason::Move, 1));
     fixture.execute(&mut tree, &plan);
-    assert!(tree.pick_range(b"", None, u64::MAX, None).unwrap().unwrap().cuts.contains(&slice("d")));
+    assert!(tree.pick_range(b"", None, u64::MAX, 0, None).unwrap().unwrap().cuts.contains(&slice("d")));
 }
 
 #[test]

@@ -1,14 +1,16 @@
 //! Executes a compaction: merges the inputs of a plan, drops what no reader can see, and writes the output tables.
 
 use super::eviction::EvictionSink;
+use super::filter::FilteredCursor;
 use super::inline_values::InlineValues;
 use super::job::{JobContext, JobOutput};
 use super::write::{Kept, write_tables};
 use crate::compaction::Plan;
 use crate::read::{LiveTableCursor, MergeCursor};
 use crate::version::{LiveTable, key_bounds};
-use base::{Result, shared_prefix};
+use base::{Cursor, Result, shared_prefix};
 use std::sync::Arc;
+use values::Segments;
 
 /// Merges the plan's tables and cuts the output at the plan's keys. A move needs no work here. The tables are
 /// synced on return, but not the directory. `sink` is shown all entries. On an error the output files are removed; the kind `ReadOnly` means that a sync failed.
@@ -22,7 +24,7 @@ pub fn compact(
 ) -> Result<JobOutput> {
     // A snapshot taken during the merge is not in the list. It reads at the newest of these range tombstones, or later.
     let oldest_reader = context.snapshots.first().copied().unwrap_or(context.range_tombstones.max_seq());
-    let mut outcome = JobOutput { oldest_reader: Some(oldest_reader), ..JobOutput::default() };
+    let outcome = JobOutput { oldest_reader: Some(oldest_reader), ..JobOutput::default() };
     if plan.is_unread() {
         return Ok(outcome);
     }
@@ -32,12 +34,32 @@ pub fn compact(
         MergeCursor::new(plan.input_tables().map(scan).collect(), shared_prefix(smallest, largest));
     let segments = plan.input_tables().find_map(|live| live.segments());
     match segments.filter(|_| plan.inlines_values() && context.inline_values) {
-        None => outcome = write_tables(&mut merge, plan, context, outcome, Kept::Seen, sink, |_, _, _| {})?,
-        Some(segments) => {
-            let mut entries = InlineValues::new(merge, segments, context.expired_by);
-            outcome = write_tables(&mut entries, plan, context, outcome, Kept::Seen, sink, |_, _, _| {})?;
-            (outcome.values_read, outcome.value_error) = (entries.read, entries.error);
+        None => write(&mut merge, segments, plan, context, outcome, sink),
+        Some(values) => {
+            let mut entries = InlineValues::new(merge, values, context.expired_by);
+            let mut outcome = write(&mut entries, segments, plan, context, outcome, sink)?;
+            outcome.values_read += entries.read;
+            outcome.value_error = entries.error;
+            Ok(outcome)
         }
     }
+}
+
+/// Writes the entries that the filter, if there is one, leaves, and that readers can see.
+fn write(
+    entries: &mut impl Cursor,
+    segments: Option<&Segments>,
+    plan: &Plan,
+    context: &JobContext<'_>,
+    outcome: JobOutput,
+    sink: Option<&mut (dyn EvictionSink + '_)>,
+) -> Result<JobOutput> {
+    let Some(filter) = context.filter else {
+        return write_tables(entries, plan, context, outcome, Kept::Seen, sink, |_, _, _| {});
+    };
+    let mut left = FilteredCursor::new(entries, filter, segments, context);
+    let mut outcome = write_tables(&mut left, plan, context, outcome, Kept::Seen, sink, |_, _, _| {})?;
+    outcome.values_read += left.done.values_read;
+    outcome.filtered = left.done;
     Ok(outcome)
 }

@@ -1,5 +1,6 @@
 //! The arguments and the results of flushes and compactions.
 
+use super::filter::{CompactionFilter, Filtered};
 use crate::TreeOptions;
 use crate::version::Sketch;
 use base::{Error, RangeSet, RangeTombstone, Seq, Slice, Time};
@@ -36,6 +37,8 @@ pub struct JobContext<'a> {
     pub expired_by: Time,
     /// Whether entries may be late: see [`table::TableTimes::late`].
     pub late: bool,
+    /// Decides about the entries of a compaction that no reader in `snapshots` sees.
+    pub filter: Option<&'a dyn CompactionFilter>,
 }
 
 /// The time of an entry, by its key and value, and when it ended; `None` if it is malformed.
@@ -57,7 +60,9 @@ pub struct JobOutput {
     pub oldest_reader: Option<Seq>,
     /// Entries that were dropped, or became tombstones, because they had expired.
     pub expired: u64,
-    /// Bytes of the values that a compaction for scans has read outside of the tree.
+    /// What the filter has done.
+    pub filtered: Filtered,
+    /// Bytes of the values that a compaction for scans, or a filter, has read outside of the tree.
     pub values_read: u64,
     /// Why a value outside of the tree could not be read, and stays there: the first error.
     pub value_error: Option<Error>,

@@ -10,6 +10,7 @@ mod compact;
 #[cfg(test)]
 mod compact_tests;
 mod eviction;
+mod filter;
 mod flush;
 mod inline_values;
 mod job;
@@ -19,6 +20,7 @@ mod write;
 
 pub use compact::compact;
 pub use eviction::{EvictedCuts, EvictedTables, EvictionSink};
+pub use filter::{CompactionFilter, FilterDecision, FilterEntry, Filtered};
 pub use flush::{flush, merge_flushed};
 pub use job::{JobContext, JobOutput, TimesOf};
 pub use write::Kept;

@@ -50,7 +50,7 @@ impl Tree {
         let Tree { version, options, in_progress, free_space, idle, horizon, .. } = self;
         let (free_space, idle, horizon) = (*free_space, *idle, *horizon);
         let busy = in_progress.iter().flat_map(|plan| plan.numbers()).collect();
-        let requested_seq = Seq::MAX;
+        let (requested_seq, rewritten_before) = (Seq::MAX, 0);
         Picker {
             version,
             options,
@@ -61,6 +61,7 @@ impl Tree {
             idle,
             horizon,
             requested_seq,
+            rewritten_before,
         }
     }
 
@@ -109,15 +110,16 @@ impl Tree {
 
     /// The next plan of a requested compaction, whose goal is that the entries of `[from, to)` no newer than
     /// `requested_seq` are in one table per guard of the last level. `Ok(None)`: the goal is reached. This takes a
-    /// bounded number of plans even if writes go on.
+    /// bounded number of plans even if writes go on. Tables with numbers before `rewritten_before` are written again.
     pub fn pick_range(
         &mut self,
         from: &[u8],
         to: Option<&[u8]>,
         requested_seq: Seq,
+        rewritten_before: u64,
         oldest_snapshot: Option<Seq>,
     ) -> std::result::Result<Option<Arc<Plan>>, PickBlocked> {
-        let picker = Picker { requested_seq, ..self.picker(oldest_snapshot) };
+        let picker = Picker { requested_seq, rewritten_before, ..self.picker(oldest_snapshot) };
         let plan = compaction::pick_range(&picker, from, to)?;
         Ok(plan.map(|plan| self.start(plan)))
     }

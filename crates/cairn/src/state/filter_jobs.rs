@@ -1,0 +1,65 @@
+//! Compactions with a filter, and what readers that begin beside one do: they keep the state that they have found.
+//!
+//! A filter changes entries without a new sequence number. So a compaction asks it only about entries that no reader sees; but readers begin
+//! while the compaction runs, and see these entries until it is installed. Such a reader keeps the read state that it has found, memtables
+//! included, until it ends, instead of loading newer ones as others do.
+//!
+//! ```text
+//!   reader       hold a number;  then: does a filter run? then keep the read state
+//!   compaction   it runs;  then list the readers; ...; install;  it no longer runs
+//! ```
+//!
+//! So the compaction finds the reader in the list, or the reader finds the compaction.
+
+use super::keyspace_inner::KeyspaceInner;
+use super::read_state::ReadState;
+use crate::sync::{AtomicUsize, Mutex, Ordering};
+use base::planted::{Bug, planted};
+use std::sync::Arc;
+
+/// The compactions of a database that run with a filter.
+#[derive(Default)]
+pub(crate) struct FilterJobs {
+    running: AtomicUsize,
+    keyspaces: Mutex<Vec<Arc<KeyspaceInner>>>,
+}
+
+/// A compaction that runs with a filter, until this is dropped.
+pub(crate) struct FilterJob<'a> {
+    jobs: &'a FilterJobs,
+    id: u64,
+}
+
+impl FilterJobs {
+    /// Begins one. Called before the readers are listed; the returned value is dropped after the compaction was installed.
+    pub(crate) fn begin(&self, keyspace: &Arc<KeyspaceInner>) -> FilterJob<'_> {
+        self.keyspaces.lock().push(keyspace.clone());
+        self.running.fetch_add(1, Ordering::SeqCst);
+        FilterJob { jobs: self, id: keyspace.id }
+    }
+
+    /// Whether one runs. Called by a reader that holds its number.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.running.load(Ordering::SeqCst) > 0 && !planted(Bug::FilterBesideReaders)
+    }
+
+    /// The read states, by keyspace, that a snapshot keeps which holds its number.
+    pub(crate) fn states_to_keep(&self) -> Vec<(u64, Arc<ReadState>)> {
+        match self.any() {
+            false => Vec::new(),
+            true => self.keyspaces.lock().iter().map(|k| (k.id, k.read_state.load_full())).collect(),
+        }
+    }
+}
+
+impl Drop for FilterJob<'_> {
+    fn drop(&mut self) {
+        let mut keyspaces = self.jobs.keyspaces.lock();
+        if let Some(at) = keyspaces.iter().position(|keyspace| keyspace.id == self.id) {
+            keyspaces.swap_remove(at);
+        }
+        drop(keyspaces);
+        self.jobs.running.fetch_sub(1, Ordering::SeqCst);
+    }
+}
