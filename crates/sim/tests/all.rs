@@ -5,6 +5,7 @@ mod crash;
 mod damage;
 mod extremes;
 mod fault;
+mod filters;
 mod harness;
 mod history;
 mod kill;

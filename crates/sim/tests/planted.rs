@@ -8,7 +8,7 @@ use cairn::planted::{Bug, plant};
 use sim::crash::{self, Coverage};
 use sim::jobs::{Job, run_all};
 use sim::sets::option_sets;
-use sim::{damage, fault, history, lifetime, session, threads, versions};
+use sim::{damage, fault, filters, history, lifetime, session, threads, versions};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,7 @@ const HISTORY: Suite = ("history", |n| history::job(n, n.is_multiple_of(2), &Arc
 const LIFETIMES: Suite =
     ("lifetimes", |n| lifetime::job(env!("CARGO_BIN_EXE_cairn-sim").into(), n, &Arc::default()));
 const VERSIONS: Suite = ("versions", versions::job);
+const FILTERS: Suite = ("filters", filters::job);
 const THREADS: Suite = ("threads", |n| threads::job(n, Duration::from_secs(2)));
 
 fn model(n: u64) -> Job {
@@ -99,6 +100,7 @@ fn suite(bug: Bug) -> Suite {
         | Bug::FollowTheClockBack
         | Bug::ForgetNewestTime
         | Bug::EndWithNewestRange => VERSIONS,
+        Bug::FilterDespiteReaders | Bug::FilterBesideReaders => FILTERS,
         Bug::PublishBeforeInsert => THREADS,
         Bug::ReplayOverHole => HOLE,
         Bug::FollowersSucceed
@@ -170,7 +172,7 @@ fn every_planted_bug_is_found_and_nothing_without_one() {
     let only = std::env::var("CAIRN_PLANTED").ok();
     let wanted =
         |bug: &&Bug| !is_for_schedules(**bug) && only.as_ref().is_none_or(|o| *o == format!("{bug:?}"));
-    for suite in [MODEL, CRASH, DAMAGE, FAULT, HISTORY, THREADS, LIFETIMES, VERSIONS] {
+    for suite in [MODEL, CRASH, DAMAGE, FAULT, HISTORY, THREADS, LIFETIMES, VERSIONS, FILTERS] {
         if let Some((_, finding)) = look_for(None, suite, 2) {
             panic!("{} finds something without a planted bug: {finding}", suite.0);
         }
