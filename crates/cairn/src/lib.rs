@@ -111,6 +111,11 @@ struct HistoryPage;
 #[doc = include_str!("../../../docs/expiry.md")]
 struct ExpiryPage;
 
+/// And that of the page on compaction filters.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/compaction-filters.md")]
+struct CompactionFiltersPage;
+
 /// And that of the page on transactions.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/transactions.md")]

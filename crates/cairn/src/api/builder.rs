@@ -42,6 +42,21 @@ pub struct Builder {
     filters: Filters,
 }
 
+impl Database {
+    /// [`Database::open`] with options, in an environment that the caller provides, such as a simulated disk.
+    ///
+    /// # Errors
+    /// As for [`Database::open_with`].
+    pub fn open_in(env: Arc<dyn Env>, path: impl AsRef<Path>, options: Options) -> Result<Database> {
+        Database::builder().options(options).env(env).open(path)
+    }
+
+    /// Opens a database with what cannot be an option, such as compaction filters.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+}
+
 impl Builder {
     /// The options: those of [`Database::open_with`].
     pub fn options(mut self, options: Options) -> Builder {

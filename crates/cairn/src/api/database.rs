@@ -1,7 +1,6 @@
 //! [`Database`], the public handle of an open database. It delegates to [`DbInner`] and starts the [background
 //! threads](crate::background).
 
-use super::builder::Builder;
 use super::close::Handle;
 use super::collect_stats::stats;
 use super::keyspace::Keyspace;
@@ -11,7 +10,7 @@ use crate::disk::missing;
 use crate::state::{Batch, DbInner, KeyspaceInner};
 use crate::types::{CheckProgress, CheckReport, Durability, KeyspaceOptions, Options, Stats};
 use base::{ErrorKind, Result};
-use env::{Env, RealEnv};
+use env::RealEnv;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -60,19 +59,6 @@ impl Database {
     /// `create_if_missing` is off.
     pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Database> {
         Database::open_in(RealEnv::new(), path, options)
-    }
-
-    /// [`Database::open`] with options, in an environment that the caller provides, such as a simulated disk.
-    ///
-    /// # Errors
-    /// As for [`Database::open_with`].
-    pub fn open_in(env: Arc<dyn Env>, path: impl AsRef<Path>, options: Options) -> Result<Database> {
-        Database::builder().options(options).env(env).open(path)
-    }
-
-    /// Opens a database with what cannot be an option, such as compaction filters.
-    pub fn builder() -> Builder {
-        Builder::default()
     }
 
     fn inner(&self) -> &Arc<DbInner> {

@@ -150,7 +150,7 @@ impl DbInner {
         let started = self.env.monotonic();
         let filter = keyspace.filter.as_ref().filter(|_| !plan.is_unread());
         // Before the readers are listed, and until the end of the installation.
-        let _filters = filter.map(|(_, jobs)| jobs.begin(keyspace));
+        let _filters = filter.map(|(_, jobs)| jobs.begin(keyspace.clone()));
         // Loaded before the readers: a reader that begins later and is not listed sees all of these tombstones.
         let ranges = keyspace.read_state.load().version.range_tombstones.clone();
         // The same holds for what had expired by now.

@@ -11,17 +11,23 @@
 //!
 //! So the compaction finds the reader in the list, or the reader finds the compaction.
 
-use super::keyspace_inner::KeyspaceInner;
 use super::read_state::ReadState;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 use base::planted::{Bug, planted};
 use std::sync::Arc;
 
+/// A keyspace with a filter.
+pub(crate) trait Filtered: Send + Sync {
+    fn id(&self) -> u64;
+    /// Its newest read state.
+    fn newest(&self) -> Arc<ReadState>;
+}
+
 /// The compactions of a database that run with a filter.
 #[derive(Default)]
 pub(crate) struct FilterJobs {
     running: AtomicUsize,
-    keyspaces: Mutex<Vec<Arc<KeyspaceInner>>>,
+    keyspaces: Mutex<Vec<Arc<dyn Filtered>>>,
 }
 
 /// A compaction that runs with a filter, until this is dropped.
@@ -32,10 +38,11 @@ pub(crate) struct FilterJob<'a> {
 
 impl FilterJobs {
     /// Begins one. Called before the readers are listed; the returned value is dropped after the compaction was installed.
-    pub(crate) fn begin(&self, keyspace: &Arc<KeyspaceInner>) -> FilterJob<'_> {
-        self.keyspaces.lock().push(keyspace.clone());
+    pub(crate) fn begin(&self, keyspace: Arc<dyn Filtered>) -> FilterJob<'_> {
+        let id = keyspace.id();
+        self.keyspaces.lock().push(keyspace);
         self.running.fetch_add(1, Ordering::SeqCst);
-        FilterJob { jobs: self, id: keyspace.id }
+        FilterJob { jobs: self, id }
     }
 
     /// Whether one runs. Called by a reader that holds its number.
@@ -48,7 +55,7 @@ impl FilterJobs {
     pub(crate) fn states_to_keep(&self) -> Vec<(u64, Arc<ReadState>)> {
         match self.any() {
             false => Vec::new(),
-            true => self.keyspaces.lock().iter().map(|k| (k.id, k.read_state.load_full())).collect(),
+            true => self.keyspaces.lock().iter().map(|k| (k.id(), k.newest())).collect(),
         }
     }
 }
@@ -56,7 +63,7 @@ impl FilterJobs {
 impl Drop for FilterJob<'_> {
     fn drop(&mut self) {
         let mut keyspaces = self.jobs.keyspaces.lock();
-        if let Some(at) = keyspaces.iter().position(|keyspace| keyspace.id == self.id) {
+        if let Some(at) = keyspaces.iter().position(|keyspace| keyspace.id() == self.id) {
             keyspaces.swap_remove(at);
         }
         drop(keyspaces);

@@ -1,6 +1,6 @@
 //! [`KeyspaceInner`], the state of a keyspace that its handles, batches and cursors share.
 
-use super::filter_jobs::FilterJobs;
+use super::filter_jobs::{FilterJobs, Filtered};
 use super::hash_log::HashLog;
 use super::read_at::ReadAt;
 use super::read_state::{ReadState, expiry_len};
@@ -74,6 +74,16 @@ pub(crate) const DROPPED: u8 = 1;
 
 /// Its database was closed.
 pub(crate) const CLOSED: u8 = 2;
+
+impl Filtered for KeyspaceInner {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn newest(&self) -> Arc<ReadState> {
+        self.read_state.load_full()
+    }
+}
 
 impl KeyspaceInner {
     #[inline]

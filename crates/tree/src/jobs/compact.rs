@@ -1,7 +1,7 @@
 //! Executes a compaction: merges the inputs of a plan, drops what no reader can see, and writes the output tables.
 
 use super::eviction::EvictionSink;
-use super::filter::FilteredCursor;
+use super::filtered_cursor::FilteredCursor;
 use super::inline_values::InlineValues;
 use super::job::{JobContext, JobOutput};
 use super::write::{Kept, write_tables};

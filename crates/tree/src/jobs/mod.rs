@@ -11,6 +11,7 @@ mod compact;
 mod compact_tests;
 mod eviction;
 mod filter;
+mod filtered_cursor;
 mod flush;
 mod inline_values;
 mod job;
