@@ -166,3 +166,43 @@ pub fn cursors() {
     }
     writer.join().unwrap();
 }
+
+/// A filter changes nothing that a snapshot or a cursor shows, whether it is in the list of a compaction or begins beside it.
+#[test]
+fn a_filter_keeps_what_readers_show() {
+    check(filters, 2400);
+}
+
+pub fn filters() {
+    let stage = Arc::new(Stage::with_filter(1));
+    let left = &stage.spaces[0];
+    ["b", "d"].into_iter().for_each(|key| left.put(key, "1").unwrap());
+    left.flush().unwrap();
+    let other = stage.clone();
+    let compactor = thread::spawn(move || {
+        other.spaces[0].compact().unwrap();
+        other.spaces[0].put("f", "2").unwrap();
+        other.spaces[0].compact().unwrap();
+    });
+    for round in 0..4 {
+        let (snapshot, mut cursor) = (stage.db.snapshot(), left.cursor());
+        let mut look = || -> Vec<Option<String>> {
+            match round % 2 {
+                0 => ["b", "d"].map(|key| snapshot.get(left, key).unwrap().map(|v| text(&v))).to_vec(),
+                _ => {
+                    let mut seek = |key| {
+                        cursor.seek(key).unwrap();
+                        cursor.valid().then(|| String::from_utf8_lossy(cursor.key()).into_owned())
+                    };
+                    vec![seek("b"), seek("d")]
+                }
+            }
+        };
+        let before = look();
+        thread::yield_now();
+        assert_eq!(look(), before, "a filter has changed what a reader shows");
+    }
+    compactor.join().unwrap();
+    left.compact().unwrap();
+    assert_eq!(left.iter().count(), 0);
+}

@@ -2,7 +2,7 @@
 //! operation.
 
 use cairn::env::{Fault, OpInfo, OpKind, Phase, SimEnv, Survival};
-use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Options};
+use cairn::{Builder, Database, Durability, FilterDecision, FilterEntry, Keyspace, KeyspaceOptions, Options};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
@@ -109,8 +109,18 @@ pub fn text(value: &[u8]) -> String {
 impl Stage {
     /// A new database with this number of background threads.
     pub fn new(threads: usize) -> Stage {
+        Stage::open(threads, Database::builder())
+    }
+
+    /// The same, whose first keyspace has a compaction filter that drops all entries.
+    pub fn with_filter(threads: usize) -> Stage {
+        let drops = |_: &FilterEntry<'_>| Ok(FilterDecision::Drop);
+        Stage::open(threads, Database::builder().compaction_filter("left", drops))
+    }
+
+    fn open(threads: usize, builder: Builder) -> Stage {
         let disk = SimEnv::new(1);
-        let db = Database::open_in(disk.clone(), "/db", options(threads)).unwrap();
+        let db = builder.env(disk.clone()).options(options(threads)).open("/db").unwrap();
         let spaces = ["left", "right"].map(|name| db.create_keyspace(name, tiny()).unwrap());
         let stage = Stage { disk, db, spaces };
         stage.watch(|_| None);
