@@ -3,6 +3,7 @@
 use super::close::Handle;
 use super::database::Database;
 use crate::background::Background;
+use crate::state::check_name;
 use crate::sync::Mutex;
 use crate::types::{Filters, Options};
 use base::Result;
@@ -85,9 +86,11 @@ impl Builder {
     /// Opens the database in `path`, and creates it if it does not exist.
     ///
     /// # Errors
-    /// As for [`Database::open_with`]; `InvalidArgument` if there is a compaction filter for a keyspace with history or without order.
+    /// As for [`Database::open_with`]; `InvalidArgument` if there is a compaction filter for a keyspace with history or without order, or for a name
+    /// that no keyspace can have.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {
         let Builder { options, env, filters } = self;
+        filters.names().try_for_each(check_name)?;
         let db = crate::open::open(env.unwrap_or_else(RealEnv::new), path.as_ref(), options, filters)?;
         let background = Mutex::new(Background::start(&db)?);
         Ok(Database { handle: Arc::new(Handle { db, background }) })

@@ -140,7 +140,8 @@ impl Database {
         names
     }
 
-    /// Drops the keyspace `name` with all its data. The space is freed once no iterator reads it. Handles of the keyspace fail with
+    /// Drops the keyspace `name` with all its data. The space is freed once no iterator reads it, and no snapshot is left
+    /// that began beside a compaction of it with a filter. Handles of the keyspace fail with
     /// `Closed` from then on.
     ///
     /// # Errors

@@ -446,7 +446,7 @@ impl Keyspace {
     ///
     /// While an iterator lives, compaction keeps the versions that it shows, and the tables that it reads stay on disk. A memtable that
     /// it reads stays in memory until the iterator is first moved after the flush of that memtable (see
-    /// [`MemoryStats::pinned`](crate::MemoryStats)).
+    /// [`MemoryStats::pinned`](crate::MemoryStats)); where a compaction with a filter ran when the iterator began, until it is dropped.
     ///
     /// The iterator has to skip the tombstones of deleted keys, at about 0.1 us each. It records runs of them, and later iterators skip a
     /// recorded run as a whole until one of its keys is put again (option `dead_range_entries`): so finding the first entry and deleting it
@@ -622,6 +622,8 @@ impl Keyspace {
     /// Entries written during the call may be compacted along, but no compaction is started for them only. So the call ends even with
     /// writers that never pause, after a number of compactions that depends on the tables present at the call. Newer entries then lie in
     /// upper levels, and tombstones that were merged with newer entries may be left.
+    ///
+    /// With a [compaction filter](crate::CompactionFilter) each call rewrites all tables, so that the filter meets all entries.
     ///
     /// # Errors
     /// `Corruption` when a table cannot be read, after everything else was compacted; `NoSpace`, `Io`; `ReadOnly` after a sync failed;

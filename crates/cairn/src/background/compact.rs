@@ -150,7 +150,7 @@ impl DbInner {
         let started = self.env.monotonic();
         let filter = keyspace.filter.as_ref().filter(|_| !plan.is_unread());
         // Before the readers are listed, and until the end of the installation.
-        let _filters = filter.map(|(_, jobs)| jobs.begin(keyspace.clone()));
+        let _filters = filter.map(|filter| filter.jobs.begin(keyspace.clone()));
         // Loaded before the readers: a reader that begins later and is not listed sees all of these tombstones.
         let ranges = keyspace.read_state.load().version.range_tombstones.clone();
         // The same holds for what had expired by now.
@@ -179,7 +179,7 @@ impl DbInner {
                 .expired_by(keyspace, now, snapshots.first().copied())
                 .max(plan.horizon.filter(|_| !keyspace.is_historical()).unwrap_or(Time::MIN)),
             late: plan.is_late(),
-            filter: filter.map(|(filter, _)| &**filter),
+            filter: filter.map(|filter| &*filter.filter),
         };
         // A move writes nothing but the edit.
         let (outcome, evicted) = match keyspace.historical().filter(|_| !plan.is_move()) {
@@ -222,7 +222,7 @@ impl DbInner {
             tracing::error!(error = %error, keyspace = keyspace.name, "a value cannot be read: it stays where it is");
         }
         if let Some(error) = &outcome.filtered.error {
-            tracing::error!(error = %error, keyspace = keyspace.name, "the compaction filter failed: the entry stays as it is");
+            tracing::error!(error = %error, keyspace = keyspace.name, "the compaction filter has not decided: the entry stays as it is");
         }
         keyspace.counters.filter_dropped.fetch_add(outcome.filtered.dropped, Ordering::Relaxed);
         keyspace.counters.filter_replaced.fetch_add(outcome.filtered.replaced, Ordering::Relaxed);

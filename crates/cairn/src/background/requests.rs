@@ -93,8 +93,10 @@ impl DbInner {
         let now = self.moment();
         let requested_seq = self.visible.newest();
         self.flush_keyspace(keyspace)?;
-        // The filter sees each entry once more.
-        let rewritten_before = keyspace.filter.as_ref().map_or(0, |_| self.next_file.load(Ordering::Relaxed));
+        let rewritten_before = match &keyspace.filter {
+            None => 0,
+            Some(_) => self.tables_to_filter(keyspace)?,
+        };
         // An explicit compaction retries tables that could not be read before.
         let tables = keyspace.read_state.load_full().version.clone();
         tables.tables().filter(|(_, t)| t.overlaps_range(from, to)).for_each(|(_, t)| t.damage.retry());
@@ -133,6 +135,19 @@ impl DbInner {
                 }
             }
         }
+    }
+
+    /// The filter is asked about all entries once more, in tables with numbers before the returned one. Compactions that run may have asked it
+    /// before the request, and for older readers: waits until they have ended, so that their tables have smaller numbers.
+    fn tables_to_filter(&self, keyspace: &KeyspaceInner) -> Result<u64> {
+        let plans_of = |state: &State| {
+            let k = state.keyspaces.get(&keyspace.id);
+            k.map_or(Vec::new(), |k| k.tree.in_progress().to_vec())
+        };
+        let running = plans_of(&self.state.lock());
+        let runs = |plan: &Arc<tree::Plan>| running.iter().any(|running| Arc::ptr_eq(running, plan));
+        self.wait_for(|state| !plans_of(state).iter().any(runs), |_| None)?;
+        Ok(self.next_file.load(Ordering::Relaxed))
     }
 
     /// Waits until nothing is due or running, idle compactions included: they begin at once, without waiting for a pause of the writers.

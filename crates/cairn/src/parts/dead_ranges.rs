@@ -30,7 +30,8 @@
 //!
 //! A reader at `seq` skips a range that is dead since `<= seq`. It takes its number before it loads the ranges; a put visible to it was
 //! published before that, and cut before it was published, so the loaded list contains the cut. A reader older than `dead_since` does not
-//! use the range. Recovery starts without ranges: every cursor is newer than all that was replayed.
+//! use the range. Nor does one that keeps the read state that it found beside a filter (`state/filter_jobs.rs`): keys that the filter has dropped
+//! since have values there. Recovery starts without ranges: every cursor is newer than all that was replayed.
 //!
 //! # Cost
 //!

@@ -5,6 +5,9 @@
 //! This shows the same entries, because the number is held from the start, and no flush or compaction drops a version visible at a held
 //! number.
 //!
+//! A compaction with a filter does change such entries for a cursor that began beside it: this cursor keeps its read state, and takes no other
+//! (`state/filter_jobs.rs`).
+//!
 //! Holding must be cheap, because most cursors live for one seek. Each keyspace has an array of slots; a thread first tries the slot that
 //! it used last, so the cache line stays with its processor. A cursor that finds no free slot is entered in a map behind a lock.
 //!

@@ -1,7 +1,7 @@
 //! [`DbInner`], the shared state of an open database. The rooms above define its methods, each those of its task.
 
 use super::db_state::State;
-use super::filter_jobs::FilterJobs;
+use super::filter_jobs::{FilterJobs, KeyspaceFilter};
 use super::hash_log::HashLog;
 use super::keyspace_inner::{KeyspaceInner, OPEN, Role};
 use super::read_state::ReadState;
@@ -263,7 +263,7 @@ impl DbInner {
             Role::Plain => self.filters.get(&name),
             Role::Primary(_) | Role::Historical(_) => None,
         };
-        let filter = filter.map(|filter| (filter.clone(), self.filter_jobs.clone()));
+        let filter = filter.map(|filter| KeyspaceFilter::new(filter.clone(), self.filter_jobs.clone()));
         let counters = KeyspaceCounters {
             compactions: Mutex::new(vec![IoStats::default(); options.levels + 1]),
             ..Default::default()

@@ -15,12 +15,41 @@ use super::read_state::ReadState;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 use base::planted::{Bug, planted};
 use std::sync::Arc;
+use tree::CompactionFilter;
 
 /// A keyspace with a filter.
 pub(crate) trait Filtered: Send + Sync {
     fn id(&self) -> u64;
     /// Its newest read state.
     fn newest(&self) -> Arc<ReadState>;
+    /// How many compactions of it run with the filter.
+    fn running(&self) -> &AtomicUsize;
+}
+
+/// The filter of a keyspace.
+pub(crate) struct KeyspaceFilter {
+    pub filter: Arc<dyn CompactionFilter>,
+    /// Those of the database.
+    pub jobs: Arc<FilterJobs>,
+    /// How many compactions of the keyspace run with it.
+    pub running: AtomicUsize,
+}
+
+impl KeyspaceFilter {
+    pub(crate) fn new(filter: Arc<dyn CompactionFilter>, jobs: Arc<FilterJobs>) -> KeyspaceFilter {
+        KeyspaceFilter { filter, jobs, running: AtomicUsize::new(0) }
+    }
+
+    /// Whether one runs. Called by a cursor that holds its number.
+    #[inline]
+    pub(crate) fn runs(&self) -> bool {
+        runs(&self.running)
+    }
+}
+
+#[inline]
+fn runs(count: &AtomicUsize) -> bool {
+    count.load(Ordering::SeqCst) > 0 && !planted(Bug::FilterBesideReaders)
 }
 
 /// The compactions of a database that run with a filter.
@@ -33,27 +62,21 @@ pub(crate) struct FilterJobs {
 /// A compaction that runs with a filter, until this is dropped.
 pub(crate) struct FilterJob<'a> {
     jobs: &'a FilterJobs,
-    id: u64,
+    keyspace: Arc<dyn Filtered>,
 }
 
 impl FilterJobs {
     /// Begins one. Called before the readers are listed; the returned value is dropped after the compaction was installed.
     pub(crate) fn begin(&self, keyspace: Arc<dyn Filtered>) -> FilterJob<'_> {
-        let id = keyspace.id();
-        self.keyspaces.lock().push(keyspace);
+        self.keyspaces.lock().push(keyspace.clone());
         self.running.fetch_add(1, Ordering::SeqCst);
-        FilterJob { jobs: self, id }
-    }
-
-    /// Whether one runs. Called by a reader that holds its number.
-    #[inline]
-    pub(crate) fn any(&self) -> bool {
-        self.running.load(Ordering::SeqCst) > 0 && !planted(Bug::FilterBesideReaders)
+        keyspace.running().fetch_add(1, Ordering::SeqCst);
+        FilterJob { jobs: self, keyspace }
     }
 
     /// The read states, by keyspace, that a snapshot keeps which holds its number.
     pub(crate) fn states_to_keep(&self) -> Vec<(u64, Arc<ReadState>)> {
-        match self.any() {
+        match runs(&self.running) {
             false => Vec::new(),
             true => self.keyspaces.lock().iter().map(|k| (k.id(), k.newest())).collect(),
         }
@@ -63,10 +86,11 @@ impl FilterJobs {
 impl Drop for FilterJob<'_> {
     fn drop(&mut self) {
         let mut keyspaces = self.jobs.keyspaces.lock();
-        if let Some(at) = keyspaces.iter().position(|keyspace| keyspace.id() == self.id) {
+        if let Some(at) = keyspaces.iter().position(|keyspace| keyspace.id() == self.keyspace.id()) {
             keyspaces.swap_remove(at);
         }
         drop(keyspaces);
+        self.keyspace.running().fetch_sub(1, Ordering::SeqCst);
         self.jobs.running.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -1,6 +1,6 @@
 //! [`KeyspaceInner`], the state of a keyspace that its handles, batches and cursors share.
 
-use super::filter_jobs::{FilterJobs, Filtered};
+use super::filter_jobs::{Filtered, KeyspaceFilter};
 use super::hash_log::HashLog;
 use super::read_at::ReadAt;
 use super::read_state::{ReadState, expiry_len};
@@ -14,7 +14,7 @@ use base::{EntryKind, Error, ErrorKind, Result, Slice, Time, Trailer};
 use hashlog::{HintFile, HintOwner};
 use memtable::LogPlace;
 use std::sync::Arc;
-use tree::{CompactionFilter, Kept, ReadCharges, TimesOf};
+use tree::{Kept, ReadCharges, TimesOf};
 use values::Segments;
 
 /// What a keyspace has to do with history.
@@ -45,8 +45,8 @@ pub(crate) struct KeyspaceInner {
     /// Capacity of a new memtable: the option, or less when the memory budget is small.
     pub memtable_bytes: usize,
     pub read_state: ArcSwap<ReadState>,
-    /// The compaction filter, and the compactions of the database that run with one.
-    pub filter: Option<(Arc<dyn CompactionFilter>, Arc<FilterJobs>)>,
+    /// Its compaction filter.
+    pub filter: Option<KeyspaceFilter>,
     pub clock: Arc<ExpiryClock>,
     /// Whether an entry may have an expiry.
     pub has_expiries: AtomicBool,
@@ -83,6 +83,10 @@ impl Filtered for KeyspaceInner {
     fn newest(&self) -> Arc<ReadState> {
         self.read_state.load_full()
     }
+
+    fn running(&self) -> &AtomicUsize {
+        &self.filter.as_ref().expect("it has a filter").running
+    }
 }
 
 impl KeyspaceInner {
@@ -109,11 +113,10 @@ impl KeyspaceInner {
         Error::new(ErrorKind::Closed, format!("keyspace {:?} {how}", self.name))
     }
 
-    /// The read state that a reader keeps which begins beside a filter: see [`FilterJobs`]. Called when it holds its number.
+    /// The read state that a reader keeps which begins beside a filter: see `filter_jobs.rs`. Called when it holds its number.
     #[inline]
     pub(crate) fn state_to_keep(&self) -> Option<Arc<ReadState>> {
-        let (_, jobs) = self.filter.as_ref()?;
-        jobs.any().then(|| self.read_state.load_full())
+        self.filter.as_ref()?.runs().then(|| self.read_state.load_full())
     }
 
     /// The keyspace with the older versions, if this one has history.

@@ -16,6 +16,10 @@ impl Filters {
         self.0.insert(keyspace, filter);
     }
 
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     pub(crate) fn get(&self, keyspace: &str) -> Option<&Arc<dyn CompactionFilter>> {
         self.0.get(keyspace)
     }

@@ -153,7 +153,8 @@ pub struct MemoryStats {
     pub cache: u64,
     /// Guards and table metadata of the current versions, and deleted ranges, those in memtables included.
     pub metadata: u64,
-    /// Flushed memtables that open cursors or iterators keep in memory, until they are moved or dropped. Not part of the budget.
+    /// Flushed memtables that open cursors or iterators keep in memory, until they are moved or dropped, or that readers keep which began beside a
+    /// compaction with a filter. Not part of the budget.
     pub pinned: u64,
 }
 
@@ -232,9 +233,12 @@ pub struct KeyspaceStats {
     /// Entries with an expiry that flushes and compactions have dropped, or replaced by tombstones, because they had expired. Those of tables that
     /// were removed as a whole are counted, too.
     pub expired_entries: u64,
-    /// Entries that the [compaction filter](crate::CompactionFilter) has dropped since the opening.
+    /// Whether it has a [compaction filter](crate::CompactionFilter).
+    pub has_filter: bool,
+    /// Entries that the [compaction filter](crate::CompactionFilter) has dropped since the opening. One whose older versions lie deeper counts once.
     pub filter_dropped: u64,
-    /// Entries to which it has given other values since the opening.
+    /// How often it has given another value to an entry since the opening: once each time that a compaction meets the entry, if it replaces what it has
+    /// made.
     pub filter_replaced: u64,
     /// The index, if the keyspace has no order (`engine` = `hash_log`).
     pub hash_log: Option<HashLogStats>,

@@ -115,7 +115,7 @@ impl Search<'_> {
                 || picker.can_drop_versions(guard)
                 || range_tombstones::would_drop_entries(picker, guard)
                 || expired::has_expired_entries(picker, guard)
-                || requested().any(|t| t.meta.number < picker.rewritten_before)
+                || requested().any(|t| t.meta.number < picker.rewritten_before && !t.damage.is_unreadable())
         };
         requested().any(|t| t.overlaps_range(self.from, self.to))
             && (n < picker.version.last_level() || merge())

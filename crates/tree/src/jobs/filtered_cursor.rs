@@ -5,7 +5,7 @@ use super::job::JobContext;
 use base::expiry::{MAX_EXPIRING_LEN, expiry_bytes};
 use base::limits::MAX_VALUE_LEN;
 use base::planted::{Bug, planted};
-use base::{Cursor, Error, MAX_SEQ, RangeSet, Result, Seq, Time, Trailer, same_key};
+use base::{Cursor, Error, MAX_SEQ, Result, Seq, Trailer, same_key};
 use values::Segments;
 
 /// A cursor over the entries of a merge as a filter leaves them: a dropped one is a tombstone. Reads forward only.
@@ -15,8 +15,7 @@ pub(super) struct FilteredCursor<'a, C> {
     cursor: &'a mut C,
     filter: &'a dyn CompactionFilter,
     segments: Option<&'a Segments>,
-    range_tombstones: &'a RangeSet,
-    expired_by: Time,
+    context: &'a JobContext<'a>,
     /// Readers see entries up to this number.
     newest_reader: Option<Seq>,
     /// What the entry that is shown has become.
@@ -36,15 +35,14 @@ impl<'a, C: Cursor> FilteredCursor<'a, C> {
         cursor: &'a mut C,
         filter: &'a dyn CompactionFilter,
         segments: Option<&'a Segments>,
-        context: &JobContext<'a>,
+        context: &'a JobContext<'a>,
     ) -> Self {
         let newest_reader = context.snapshots.last().copied().filter(|_| !planted(Bug::FilterDespiteReaders));
         FilteredCursor {
             cursor,
             filter,
             segments,
-            range_tombstones: context.range_tombstones,
-            expired_by: context.expired_by,
+            context,
             newest_reader,
             changed: None,
             last_key: None,
@@ -66,9 +64,8 @@ impl<'a, C: Cursor> FilteredCursor<'a, C> {
         last.clear();
         last.extend_from_slice(key);
         let is_seen = self.newest_reader.is_some_and(|reader| trailer.seq() <= reader);
-        let is_hidden = || {
-            !self.range_tombstones.is_empty() && self.range_tombstones.newest(key, MAX_SEQ) > trailer.seq()
-        };
+        let ranges = self.context.range_tombstones;
+        let is_hidden = || !ranges.is_empty() && ranges.newest(key, MAX_SEQ) > trailer.seq();
         if is_seen || trailer.is_delete() || is_hidden() {
             return;
         }
@@ -81,7 +78,7 @@ impl<'a, C: Cursor> FilteredCursor<'a, C> {
     fn decide(&mut self) -> Result<Option<Changed>> {
         let (key, trailer) = (self.cursor.key(), self.cursor.trailer());
         let entry = FilterEntry::new(key, trailer, self.cursor.value(), self.segments)?;
-        if entry.expiry().is_some_and(|expiry| expiry <= self.expired_by) {
+        if entry.expiry().is_some_and(|expiry| expiry <= self.context.expired_by) {
             return Ok(None);
         }
         let decision = self.filter.filter(&entry);
@@ -119,6 +116,8 @@ impl<C: Cursor> Cursor for FilteredCursor<'_, C> {
 
     fn next(&mut self) -> Result<()> {
         self.cursor.next()?;
+        // A filter may take long, and read much.
+        self.context.check_cancelled()?;
         self.arrive();
         Ok(())
     }

@@ -3,11 +3,11 @@
 use super::filter::{CompactionFilter, Filtered};
 use crate::TreeOptions;
 use crate::version::Sketch;
-use base::{Error, RangeSet, RangeTombstone, Seq, Slice, Time};
+use base::{Error, ErrorKind, RangeSet, RangeTombstone, Result, Seq, Slice, Time};
 use env::Env;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use table::TableMeta;
 
 /// What a flush or a compaction needs from its caller.
@@ -39,6 +39,17 @@ pub struct JobContext<'a> {
     pub late: bool,
     /// Decides about the entries of a compaction that no reader in `snapshots` sees.
     pub filter: Option<&'a dyn CompactionFilter>,
+}
+
+impl JobContext<'_> {
+    /// # Errors
+    /// `Closed` if the job was cancelled.
+    pub(super) fn check_cancelled(&self) -> Result<()> {
+        match self.cancelled.load(Ordering::Relaxed) {
+            true => Err(Error::new(ErrorKind::Closed, "the database is closing")),
+            false => Ok(()),
+        }
+    }
 }
 
 /// The time of an entry, by its key and value, and when it ended; `None` if it is malformed.

@@ -4,7 +4,6 @@ use super::job::{JobContext, JobOutput};
 use crate::version::Sketch;
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Slice, Time, Trailer};
-use std::sync::atomic::Ordering;
 use table::{TableMeta, TableOptions, TableTimes, TableWriter};
 
 /// The number of entries, and their bytes, after which the rate limiter is called and cancellation is checked. With large values, many
@@ -132,9 +131,7 @@ impl<'a> Output<'a> {
             return Ok(());
         }
         (self.entries, self.bytes) = (0, 0);
-        if self.context.cancelled.load(Ordering::Relaxed) {
-            return Err(Error::new(ErrorKind::Closed, "the database is closing"));
-        }
+        self.context.check_cancelled()?;
         self.call_rate_limiter();
         Ok(())
     }

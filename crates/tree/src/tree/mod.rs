@@ -124,6 +124,11 @@ impl Tree {
         Ok(plan.map(|plan| self.start(plan)))
     }
 
+    /// The plans in progress.
+    pub fn in_progress(&self) -> &[Arc<Plan>] {
+        &self.in_progress
+    }
+
     /// Removes a plan from those in progress, because it is installed or has failed.
     pub fn done(&mut self, plan: &Plan) {
         self.in_progress.retain(|p| !std::ptr::eq(&**p, plan));
