@@ -477,12 +477,13 @@ impl Cursor {
                 }
                 if !trailer.is_delete() {
                     let stored = self.keyspace.without_time(self.merge.value())?;
-                    self.expiry = if trailer.expires() { Some(expiry_of(stored)?) } else { None };
-                    let is_seen = !self.has_expired(self.expiry);
-                    self.fetched = match trailer.is_reference() && self.shows_values && is_seen {
-                        true => Some(self.fetch(false)?),
-                        false => None,
-                    };
+                    (self.expiry, self.fetched) = (None, None);
+                    if trailer.expires() {
+                        self.expiry = Some(expiry_of(stored)?);
+                    }
+                    if trailer.is_reference() && self.shows_values && !self.has_expired(self.expiry) {
+                        self.fetched = Some(self.fetch(false)?);
+                    }
                     self.place = Place::Forward;
                     return Ok(());
                 }

@@ -107,7 +107,9 @@ impl Range {
         if !cursor.valid() || other.key.as_ref().is_some_and(meets) {
             return Ok(None);
         }
-        self.soonest = self.soonest.into_iter().chain(cursor.expiry()).min();
+        if let Some(expiry) = cursor.expiry() {
+            self.soonest = Some(self.soonest.map_or(expiry, |soonest| soonest.min(expiry)));
+        }
         let key = Slice::copy_from(cursor.key());
         end.key = Some(key.clone());
         Ok(Some(key))
