@@ -5,6 +5,7 @@ use crate::commands::shell::parse::{self, Statement, Unreadable};
 use crate::format::{Format, Mapping, Reader, Record, Step, Unwritten, Writer};
 use crate::text;
 use crate::times::TimeUnit;
+use cairn::Time;
 use std::io::BufReader;
 
 /// Maximum number of records read from one input.
@@ -61,6 +62,7 @@ fn mapping(kind: u8, names: u8) -> Mapping {
         no_escapes: kind & 0x40 != 0,
         hex: kind & 0x80 != 0,
         time: (kind & 0x10 != 0).then(|| "time".to_owned()),
+        expiry: (names & 0x80 != 0).then(|| "expiry".to_owned()),
         time_unit: TimeUnit::default(),
         versions: kind & 0x20 != 0,
     }
@@ -98,7 +100,11 @@ fn round_trip(format: Format, mapping: &Mapping, records: &[Record]) {
         Format::Paragraphs => Mapping { value: None, hex: false, ..mapping.clone() },
         _ => {
             let versions = mapping.versions || mapping.time.is_some();
-            Mapping { hex: mapping.hex, versions, ..Mapping::default() }
+            let expiry = mapping.expiry.as_ref().filter(|_| !versions).map(|_| match format {
+                Format::Jsonl => "expiry".to_owned(),
+                _ => "2".to_owned(),
+            });
+            Mapping { hex: mapping.hex, versions, expiry, ..Mapping::default() }
         }
     };
     let mut writer = Writer::new(format, written.clone());
@@ -106,6 +112,10 @@ fn round_trip(format: Format, mapping: &Mapping, records: &[Record]) {
     let mut kept = Vec::new();
     for record in records {
         let done = match record.time {
+            None if written.expiry.is_some() => {
+                let expiry = record.expiry.filter(|expiry| *expiry < Time::MAX);
+                writer.write_expiring(&mut out, &record.key, expiry, &record.value)
+            }
             None => writer.write(&mut out, &record.key, &record.value),
             Some(time) => {
                 let value = (!record.is_delete).then_some(&record.value[..]);
@@ -115,7 +125,10 @@ fn round_trip(format: Format, mapping: &Mapping, records: &[Record]) {
         // The value of a delete means nothing.
         let value = if record.is_delete { &[][..] } else { &record.value[..] };
         match done {
-            Ok(()) => kept.push((&record.key, value, record.time, record.is_delete)),
+            Ok(()) => {
+                let expiry = written.expiry.as_ref().and(record.expiry);
+                kept.push((&record.key, value, record.time, expiry, record.is_delete));
+            }
             Err(Unwritten::Refused(why)) => {
                 assert!(
                     matches!(format, Format::Lines | Format::Paragraphs),
@@ -128,7 +141,8 @@ fn round_trip(format: Format, mapping: &Mapping, records: &[Record]) {
     writer.finish(&mut out).expect("writing to memory");
     let again = read(&out, 64, format, &written).expect("the mapping of the writer fits");
     assert!(again.refused.is_empty() && again.unfit.is_none(), "{again:?} of {out:?}");
-    let again: Vec<_> = again.records.iter().map(|r| (&r.key, &r.value[..], r.time, r.is_delete)).collect();
+    let again: Vec<_> =
+        again.records.iter().map(|r| (&r.key, &r.value[..], r.time, r.expiry, r.is_delete)).collect();
     assert_eq!(again, kept, "{format:?}: {:?}", String::from_utf8_lossy(&out));
 }
 

@@ -257,6 +257,71 @@ impl DoubleEndedIterator for Unordered {
     }
 }
 
+/// A record with its expiry, if it has one.
+pub type Expiring = (Slice, Slice, Option<Time>);
+
+/// The present records of a keyspace, with their expiries.
+pub fn entries_with_expiry(
+    keyspace: &Keyspace,
+    bounds: &Bounds,
+) -> Box<dyn Iterator<Item = cairn::Result<Expiring>>> {
+    if bounds.is_empty() {
+        return Box::new(std::iter::empty());
+    }
+    if !is_all_of_unordered(keyspace, bounds) {
+        let ends = (bounds.lower.clone(), bounds.upper.clone());
+        let cursor = keyspace.cursor_bounded::<Vec<u8>>(ends);
+        return Box::new(ByCursor { cursor, reverse: bounds.reverse, left: bounds.limit, begun: false });
+    }
+    let by_key = keyspace.clone();
+    let with_expiry = move |entry: cairn::Result<(Slice, Slice)>| {
+        let found = entry.and_then(|(key, _)| {
+            let found = by_key.get_with_expiry(&key)?;
+            Ok(found.map(|(value, expiry)| (key, value, expiry)))
+        });
+        // It may have expired since.
+        found.transpose()
+    };
+    Box::new(entries(keyspace, bounds).filter_map(with_expiry))
+}
+
+/// The records of a cursor, with their expiries.
+struct ByCursor {
+    cursor: cairn::Cursor,
+    reverse: bool,
+    left: u64,
+    begun: bool,
+}
+
+impl ByCursor {
+    fn step(&mut self) -> cairn::Result<()> {
+        match (std::mem::replace(&mut self.begun, true), self.reverse) {
+            (false, false) => self.cursor.seek_to_first(),
+            (false, true) => self.cursor.seek_to_last(),
+            (true, false) => self.cursor.next(),
+            (true, true) => self.cursor.prev(),
+        }
+    }
+}
+
+impl Iterator for ByCursor {
+    type Item = cairn::Result<Expiring>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        if let Err(e) = self.step() {
+            self.left = 0;
+            return Some(Err(e));
+        }
+        if !self.cursor.valid() {
+            self.left = 0;
+            return None;
+        }
+        let (key, value) = (Slice::copy_from(self.cursor.key()), self.cursor.value_slice());
+        Some(Ok((key, value, self.cursor.expiry())))
+    }
+}
+
 /// The records of a keyspace at a snapshot.
 pub fn entries_of_snapshot(snapshot: &Snapshot, keyspace: &Keyspace, bounds: &Bounds) -> Entries {
     match is_all_of_unordered(keyspace, bounds) {

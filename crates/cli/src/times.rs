@@ -1,6 +1,6 @@
 //! Times on the command line: RFC 3339, relative to now, or in microseconds.
 
-use cairn::Time;
+use cairn::{Time, Ttl};
 use jiff::Timestamp;
 use std::time::{Duration, SystemTime};
 
@@ -78,6 +78,30 @@ fn parse_at(text: &str, now: Time) -> Result<Time, String> {
         return Ok(Time::from_micros(micros));
     }
     micros_of(text).map(Time::from_micros).ok_or_else(wrong)
+}
+
+/// Reads a duration, as the option `ttl` has it.
+pub fn parse_ttl(text: &str) -> Result<Duration, String> {
+    let ttl = text.parse::<Ttl>().ok().and_then(Ttl::duration);
+    ttl.ok_or_else(|| {
+        format!("{text:?} is no duration: a number with d, h, min, s, ms or us, such as 7d, is")
+    })
+}
+
+/// What is written for the expiry of an entry that never expires.
+pub const NEVER: &str = "never";
+
+/// Reads the expiry of a record: a time, or [`NEVER`], which is [`Time::MAX`].
+pub fn parse_expiry_of_record(text: &str, unit: TimeUnit) -> Result<Time, String> {
+    match text {
+        NEVER => Ok(Time::MAX),
+        _ => parse_time_of_record(text, unit).map_err(|why| format!("{why}, or {NEVER:?}")),
+    }
+}
+
+/// An expiry as it is read.
+pub fn format_expiry(expiry: Option<Time>) -> String {
+    expiry.map_or_else(|| NEVER.to_owned(), format_time)
 }
 
 /// A time as RFC 3339, in UTC; as microseconds where that has no form.

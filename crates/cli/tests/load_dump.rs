@@ -195,3 +195,54 @@ fn no_progress_without_a_terminal() {
     let run = cairn.run("load", &[cities().to_str().unwrap()]);
     assert!(run.err.is_empty() && !run.text().contains('\u{1b}') && run.text().lines().count() == 1);
 }
+
+#[test]
+fn expiries_are_copied_by_dump_and_load() {
+    let cairn = Cairn::new();
+    for (name, engine) in [("tree", "tree"), ("hashed", "hash_log")] {
+        let set = format!("engine={engine}");
+        cairn.ok("put", &["-k", name, "--create", "--set", &set, "a", "for ever", "d\te", ""]);
+        cairn.ok("put", &["-k", name, "--until", "2100-01-01T00:00:00.5Z", "b", "long"]);
+        cairn.ok("put", &["-k", name, "--until", "2001-01-01T00:00:00Z", "c", "gone"]);
+        for (format, column) in [("tsv", "2"), ("csv", "expiry"), ("jsonl", "expiry")] {
+            let text = cairn.ok("dump", &["-k", name, "--expiry", "--format", format]);
+            let copy = format!("{name} {format}");
+            let load = ["-k", &copy, "--create", "--set", "ttl=1h", "--expiry", column, "--format", format];
+            let loaded = cairn.run_with("load", &load, text.as_bytes()).ok();
+            assert!(loaded.contains("3 records"), "{loaded}");
+            assert_eq!(
+                cairn.ok("get", &["-k", &copy, "--expiry", "a", "b", "d\te"]),
+                "never\n2100-01-01T00:00:00.5Z\nnever\n"
+            );
+        }
+    }
+    let lines = "a\tnever\tfor ever\nb\t2100-01-01T00:00:00.5Z\tlong\nd\\te\tnever\t\n";
+    assert_eq!(cairn.ok("dump", &["-k", "tree", "--expiry"]), lines);
+    let part = ["-k", "tree", "--expiry", "--reverse", "--from", "b", "--limit", "1"];
+    assert_eq!(cairn.ok("dump", &part), "d\\te\tnever\t\n");
+    assert_eq!(cairn.ok("dump", &["-k", "tree", "--expiry", "--from", "c", "--to", "b"]), "");
+    let seconds = ["-k", "tree", "--expiry", "2", "--time-unit", "s"];
+    cairn.run_with("load", &seconds, b"s\t4102444800\tx\n").ok();
+    assert_eq!(cairn.ok("get", &["-k", "tree", "--expiry", "s"]), "2100-01-01T00:00:00Z\n");
+    let wrong = cairn.run_with("load", &["-k", "tree", "--expiry", "2"], b"s\tsoon\tx\n");
+    wrong.fails(6, &["line 1", "column 2", "never"]);
+    cairn.run("dump", &["-k", "tree", "--expiry", "--format", "lines"]).fails(6, &["expiries"]);
+    assert_eq!(cairn.run("load", &["-k", "tree", "--expiry", "2", "--timestamp", "2"]).code, 2);
+    cairn.run("put", &["-k", "history", "--create", "--set", "history=all", "a", "1"]).ok();
+    let refused = cairn.run_with("load", &["-k", "history", "--expiry", "2"], lines.as_bytes());
+    refused.fails(2, &["history"]);
+}
+
+#[test]
+fn the_shell_puts_records_that_expire() {
+    let cairn = Cairn::new();
+    let put = ["--create", "ttl 7d put a 1 b 2; until 2100-01-01T00:00:00Z put c 3; put d 4; expiry c d"];
+    assert_eq!(cairn.ok("shell", &put), "2100-01-01T00:00:00Z\nnever\n");
+    assert!(cairn.ok("get", &["--expiry", "a"]).contains('T'));
+    let gone = cairn.run("shell", &["until 2001-01-01T00:00:00Z put c 3; get c"]);
+    assert_eq!((gone.code, &gone.err[..]), (1, "not found: c\n"));
+    let open = cairn.ok("shell", &["begin; ttl 7d put t 1; until -1s put a 1; commit; scan keys; expiry d"]);
+    assert_eq!(open, "b\nd\nt\nnever\n");
+    cairn.run("shell", &["begin; expiry d"]).fails(6, &["begin"]);
+    cairn.run("shell", &["ttl 7d del a"]).fails(6, &["ttl DURATION put"]);
+}

@@ -4,7 +4,7 @@ use crate::args::{BoundsArgs, DbArgs, FormArgs, KeyspaceArgs};
 use crate::failure::{Failure, Result};
 use crate::format::{Format, Mapping, Unwritten, Writer};
 use crate::output::stdout;
-use crate::store::{Store, entries, versions};
+use crate::store::{Store, entries, entries_with_expiry, versions};
 use cairn::{Slice, Time};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -17,6 +17,7 @@ Examples:
   cairn dump --db /tmp/d --format csv | gzip > d.csv.gz
   cairn dump --db /tmp/d --format paragraphs --key Package,Version,Architecture > Packages
   cairn dump --db /tmp/a | cairn load --db /tmp/b        copy a keyspace
+  cairn dump --db /tmp/a -k sessions --expiry | cairn load --db /tmp/b --expiry 2      with expiries
   cairn dump --db /tmp/a -k prices --history > prices.tsv     all versions: key, time, put or delete, value
 
 TSV, CSV and JSON lines can express any bytes: `load` reads them back as the same keys and values. The format `lines` has
@@ -45,6 +46,9 @@ pub struct DumpArgs {
     /// --reverse the earliest. `load --history` reads it
     #[arg(long)]
     history: bool,
+    /// Write when each record expires, or `never`, between key and value. `load --expiry 2` reads it, for JSON lines `--expiry expiry`
+    #[arg(long, conflicts_with = "history")]
+    expiry: bool,
     /// For paragraphs: the fields that form the key
     #[arg(long, value_name = "FIELD", value_delimiter = ',')]
     key: Vec<String>,
@@ -53,18 +57,32 @@ pub struct DumpArgs {
     key_separator: String,
 }
 
-/// Records, or versions with their times, without values where they are deletes.
-type Records = Box<dyn Iterator<Item = cairn::Result<(Slice, Option<Time>, Option<Slice>)>>>;
+/// What is behind a key.
+enum Rest {
+    Value(Slice),
+    /// A value, and its expiry.
+    Expiring(Slice, Option<Time>),
+    /// A version, without a value if it is a delete.
+    Version(Time, Option<Slice>),
+}
+
+type Records = Box<dyn Iterator<Item = cairn::Result<(Slice, Rest)>>>;
 
 /// Writes a keyspace as text.
 pub fn dump(args: DumpArgs) -> Result<()> {
     let bounds = args.bounds.bounds(args.form.hex)?;
     let store = Store::open(&args.db, &args.keyspace)?;
-    let records: Records = match args.history {
-        false => Box::new(entries(&store.keyspace, &bounds).map(|e| e.map(|(k, v)| (k, None, Some(v))))),
-        true => Box::new(
-            versions(&store.keyspace, &bounds)?.map(|found| found.map(|v| (v.key, Some(v.time), v.value))),
+    let keyspace = &store.keyspace;
+    let records: Records = match (args.history, args.expiry) {
+        (true, _) => {
+            let versions = versions(keyspace, &bounds)?;
+            Box::new(versions.map(|found| found.map(|v| (v.key, Rest::Version(v.time, v.value)))))
+        }
+        (_, true) => Box::new(
+            entries_with_expiry(keyspace, &bounds)
+                .map(|found| found.map(|(key, value, expiry)| (key, Rest::Expiring(value, expiry)))),
         ),
+        _ => Box::new(entries(keyspace, &bounds).map(|e| e.map(|(key, value)| (key, Rest::Value(value))))),
     };
     match &args.output {
         None => write_all(records, &args, &mut stdout(), Failure::from)?,
@@ -98,6 +116,7 @@ fn write_all(
         key: args.key.clone(),
         separator: args.key_separator.clone(),
         hex: args.form.hex,
+        expiry: args.expiry.then(|| "expiry".to_owned()),
         versions: args.history,
         ..Mapping::default()
     };
@@ -107,10 +126,11 @@ fn write_all(
         Unwritten::Io(e) => io_failure(e),
     };
     for record in records {
-        let (key, time, value) = record?;
-        let written = match time {
-            None => writer.write(out, &key, &value.unwrap_or_default()),
-            Some(time) => writer.write_version(out, &key, time, value.as_deref()),
+        let (key, rest) = record?;
+        let written = match rest {
+            Rest::Value(value) => writer.write(out, &key, &value),
+            Rest::Expiring(value, expiry) => writer.write_expiring(out, &key, expiry, &value),
+            Rest::Version(time, value) => writer.write_version(out, &key, time, value.as_deref()),
         };
         written.map_err(&wrong)?;
     }

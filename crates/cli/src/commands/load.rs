@@ -8,7 +8,7 @@ use crate::progress::Progress;
 use crate::store::{Create, NewKeyspace, Store};
 use crate::text::{counted, escape_short, human_bytes};
 use crate::times::TimeUnit;
-use cairn::{Batch, ErrorKind};
+use cairn::{Batch, ErrorKind, Time};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -26,6 +26,7 @@ Examples:
   zcat Packages.gz | cairn load --db /tmp/d --format paragraphs --key Package,Version,Architecture
   cairn dump --db /tmp/a | cairn load --db /tmp/b               copy a keyspace
   cairn load --db /tmp/d -k prices prices.csv --key item --timestamp time     records with times, in any order
+  cairn load --db /tmp/d -k sessions --expiry 2 sessions.tsv    what `dump --expiry` wrote: the second column is the expiry
   cairn load --db /tmp/d -k prices --create --set history=all --history prices.tsv   what `dump --history` wrote
 
 The key is the first column, unless --key names others. The value is the column that --value names; without --value, the
@@ -85,12 +86,16 @@ struct InputArgs {
     /// Column or field with the time of a record, for a keyspace with history: RFC 3339, or a number
     #[arg(long, value_name = "COLUMN")]
     timestamp: Option<String>,
+    /// Column or field with the time until which an entry lives: RFC 3339, a number, or `never`. `dump --expiry` writes it [default: as
+    /// the option ttl of the keyspace says]
+    #[arg(long, value_name = "COLUMN", conflicts_with = "timestamp")]
+    expiry: Option<String>,
     /// Unit of times that are numbers
-    #[arg(long, value_name = "UNIT", value_enum, default_value = "us", requires = "timestamp")]
+    #[arg(long, value_name = "UNIT", value_enum, default_value = "us")]
     time_unit: TimeUnit,
     /// The input has all versions of a history, as `dump --history` writes them: key, time, put or delete, value. They are taken
     /// whatever retention the keyspace has
-    #[arg(long, conflicts_with_all = ["timestamp", "key", "value", "key_separator"])]
+    #[arg(long, conflicts_with_all = ["timestamp", "expiry", "key", "value", "key_separator"])]
     history: bool,
     /// Value column or field
     #[arg(long, value_name = "COLUMN")]
@@ -157,6 +162,7 @@ impl InputArgs {
             no_escapes: self.no_escapes,
             hex: self.hex,
             time: self.timestamp.clone(),
+            expiry: self.expiry.clone(),
             time_unit: self.time_unit,
             versions: self.history,
         }
@@ -300,6 +306,10 @@ impl<'a> Loader<'a> {
         }
         let keyspace = &self.store.keyspace;
         match record.time {
+            None if record.expiry.is_some() => {
+                let expiry = record.expiry.unwrap_or(Time::MAX);
+                self.batch.put_until(keyspace, &record.key, &record.value, expiry);
+            }
             None => self.batch.put(keyspace, &record.key, &record.value),
             Some(time) if record.is_delete => self.batch.delete_at(keyspace, &record.key, time),
             Some(time) => self.batch.put_at(keyspace, &record.key, &record.value, time),

@@ -6,9 +6,9 @@ use crate::format::{Format, Mapping, Reader, Record, Step};
 use crate::output::{Form, Parts, Printer, json_field, print_json, stdout};
 use crate::store::{Create, NewKeyspace, Store};
 use crate::text::{escape_short, unescape};
-use crate::times::{format_time, parse_time};
+use crate::times::{format_expiry, parse_time, parse_ttl};
 use crate::types::KeyType;
-use cairn::{Time, Ttl};
+use cairn::Time;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -94,12 +94,6 @@ pub fn put(args: PutArgs) -> Result<()> {
         print_json(&mut stdout(), &serde_json::json!({ "put": records.len() }))?;
     }
     Ok(())
-}
-
-/// A duration, as the option `ttl` has it.
-fn parse_ttl(text: &str) -> std::result::Result<Duration, String> {
-    let ttl = text.parse::<Ttl>().ok().and_then(Ttl::duration);
-    ttl.ok_or_else(|| "a number with d, h, min, s, ms or us is expected, such as 7d".to_owned())
 }
 
 fn value_from_stdin(hex: bool) -> Result<Vec<u8>> {
@@ -195,8 +189,7 @@ fn get_one(
 ) -> Result<()> {
     if args.expiry {
         match store.keyspace.get_with_expiry(key)? {
-            Some((_, None)) => writeln!(out, "never")?,
-            Some((_, Some(expiry))) => writeln!(out, "{}", format_time(expiry))?,
+            Some((_, expiry)) => writeln!(out, "{}", format_expiry(expiry))?,
             None => missing.add(key),
         }
         return Ok(());

@@ -6,7 +6,7 @@
 use super::lines::{self, Lines, Read, content_len};
 use super::record::{Mapping, Record, Step};
 use crate::text::unhex;
-use crate::times::parse_time_of_record;
+use crate::times::{TimeUnit, parse_expiry_of_record, parse_time_of_record};
 use cairn::Time;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -94,7 +94,9 @@ impl Jsonl {
         record.value.clear();
         record.is_delete = false;
         let time = if self.mapping.versions { Some("time") } else { self.mapping.time.as_deref() };
-        record.time = time.map(|name| self.time(&fields, name)).transpose()?;
+        record.time = time.map(|name| self.time(&fields, name, parse_time_of_record)).transpose()?;
+        let expiry = self.mapping.expiry.as_deref();
+        record.expiry = expiry.map(|name| self.time(&fields, name, parse_expiry_of_record)).transpose()?;
         if self.mapping.versions {
             self.field_into(&mut record.key, &fields, "key", true)?;
             record.is_delete = fields.get("value").is_some_and(|raw| raw.get() == "null");
@@ -112,7 +114,8 @@ impl Jsonl {
             }
             self.field_into(&mut record.key, &fields, name, true)?;
         }
-        let names = ["key", "key_hex", "value", "value_hex", time.unwrap_or("key")];
+        let times = [time.unwrap_or("key"), expiry.unwrap_or("key")];
+        let names = ["key", "key_hex", "value", "value_hex", times[0], times[1]];
         let pair = self.mapping.key.is_empty() && fields.only(&names);
         match &self.mapping.value {
             Some(name) => self.field_into(&mut record.value, &fields, name, false),
@@ -125,13 +128,18 @@ impl Jsonl {
     }
 
     /// The time in field `name`.
-    fn time(&self, fields: &Fields<'_>, name: &str) -> Result<Time, String> {
+    fn time(
+        &self,
+        fields: &Fields<'_>,
+        name: &str,
+        parse: fn(&str, TimeUnit) -> Result<Time, String>,
+    ) -> Result<Time, String> {
         let json = fields.get(name).ok_or_else(|| format!("there is no field {name:?}"))?.get();
         let text: Cow<'_, str> = match json.starts_with('"') {
             true => serde_json::from_str::<String>(json).map_err(|e| format!("field {name:?}: {e}"))?.into(),
             false => json.into(),
         };
-        parse_time_of_record(&text, self.mapping.time_unit).map_err(|why| format!("field {name:?}: {why}"))
+        parse(&text, self.mapping.time_unit).map_err(|why| format!("field {name:?}: {why}"))
     }
 
     /// Appends the bytes of field `name`, or of `name_hex`.

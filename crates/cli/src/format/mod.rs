@@ -10,7 +10,8 @@
 //!
 //! The *key* of a record is one named field or several. The *value* is the named field; otherwise the other field if
 //! there are exactly two (`key` and `value` in JSON); otherwise the whole record in its original form without the
-//! line end, so that no data is lost. A named field can have the *time* of the record; it does not count among the two.
+//! line end, so that no data is lost. A named field can have the *time* of the record; it does not count among the two. So can the
+//! *expiry*: a time, or `never`.
 //!
 //! A *history* has one record for each version: key, time, `put` or `delete`, and value. In JSON a delete has the value null.
 //!

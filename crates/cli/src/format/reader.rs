@@ -22,7 +22,7 @@ enum Kind {
 impl<R: BufRead> Reader<R> {
     /// A reader of `input` in this format. Fails if the format does not support the mapping.
     pub fn new(input: R, format: Format, mapping: Mapping) -> Result<Reader<R>, String> {
-        let with_times = mapping.versions || mapping.time.is_some();
+        let with_times = mapping.versions || mapping.time.is_some() || mapping.expiry.is_some();
         let kind = match format {
             Format::Tsv => Kind::Tabular(tabular::Tabular::new(tabular::Dialect::Tsv, mapping)?),
             Format::Csv => Kind::Tabular(tabular::Tabular::new(tabular::Dialect::Csv, mapping)?),

@@ -51,6 +51,8 @@ pub struct Mapping {
     pub time: Option<String>,
     /// The unit of times that are numbers.
     pub time_unit: TimeUnit,
+    /// The field with the expiry of a record.
+    pub expiry: Option<String>,
     /// Records are versions, as a dump of a history has them: key, time, whether it is a delete, value. The other fields of the mapping are
     /// not used.
     pub versions: bool,
@@ -67,6 +69,8 @@ pub struct Record {
     pub value: Vec<u8>,
     /// The time, if the mapping names a field for it.
     pub time: Option<Time>,
+    /// The expiry, if the mapping names a field for it; [`Time::MAX`]: never.
+    pub expiry: Option<Time>,
     /// Whether the record is the delete of its key.
     pub is_delete: bool,
 }

@@ -3,12 +3,15 @@
 use super::lines::{self, Lines, Read, content_len};
 use super::record::{Mapping, Record, Step};
 use crate::text::{escape_short, unescape, unhex};
-use crate::times::parse_time_of_record;
+use crate::times::{TimeUnit, parse_expiry_of_record, parse_time_of_record};
 use cairn::Time;
 use std::io::{self, BufRead};
 
 /// The columns of a history.
 pub const VERSION_COLUMNS: [&str; 4] = ["key", "time", "operation", "value"];
+
+/// The columns of a dump with expiries.
+pub const EXPIRY_COLUMNS: [&str; 3] = ["key", "expiry", "value"];
 
 /// How columns are separated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,7 @@ struct Plan {
     key: Vec<usize>,
     value: Value,
     time: Option<usize>,
+    expiry: Option<usize>,
     /// The column with `put` or `delete`.
     operation: Option<usize>,
 }
@@ -79,7 +83,8 @@ impl Tabular {
             (mapping.time, mapping.value) = (Some(column(1)), Some(column(3)));
         }
         let mut named = false;
-        for text in mapping.key.iter().chain(&mapping.value).chain(&mapping.time) {
+        let times = mapping.time.iter().chain(&mapping.expiry);
+        for text in mapping.key.iter().chain(&mapping.value).chain(times) {
             named |= matches!(column(text)?, Column::Name(_));
         }
         if named && mapping.header == Some(false) {
@@ -175,7 +180,9 @@ impl Tabular {
             false => self.mapping.key.iter().map(place).collect::<Result<Vec<_>, _>>()?,
         };
         let time = self.mapping.time.as_ref().map(place).transpose()?;
-        let mut others = (0..columns).filter(|at| !key.contains(at) && time != Some(*at));
+        let expiry = self.mapping.expiry.as_ref().map(place).transpose()?;
+        let is_time = |at| [time, expiry].contains(&Some(at));
+        let mut others = (0..columns).filter(|at| !key.contains(at) && !is_time(*at));
         let value = match (&self.mapping.value, key.len(), others.next(), others.next()) {
             (Some(name), ..) => Value::Column(place(name)?),
             (None, 1, Some(only), None) => Value::Column(only),
@@ -183,7 +190,7 @@ impl Tabular {
             _ => Value::WholeRecord,
         };
         let operation = self.mapping.versions.then_some(2);
-        Ok(Plan { columns, line, key, value, time, operation })
+        Ok(Plan { columns, line, key, value, time, expiry, operation })
     }
 
     fn fill(&self, record: &mut Record) -> Result<(), String> {
@@ -204,10 +211,8 @@ impl Tabular {
             }
             self.decode_into(&mut record.key, *at)?;
         }
-        record.time = match plan.time {
-            Some(at) => Some(self.time(at).map_err(|why| format!("column {}: {why}", at + 1))?),
-            None => None,
-        };
+        record.time = self.time(plan.time, parse_time_of_record)?;
+        record.expiry = self.time(plan.expiry, parse_expiry_of_record)?;
         record.is_delete = match plan.operation {
             Some(at) => match &self.decoded(self.fields[at])?[..] {
                 b"put" => false,
@@ -249,9 +254,16 @@ impl Tabular {
         Ok(())
     }
 
-    fn time(&self, at: usize) -> Result<Time, String> {
+    /// The time in a column, if there is such a column.
+    fn time(
+        &self,
+        column: Option<usize>,
+        parse: fn(&str, TimeUnit) -> Result<Time, String>,
+    ) -> Result<Option<Time>, String> {
+        let Some(at) = column else { return Ok(None) };
         let text = self.decoded(self.fields[at])?;
-        parse_time_of_record(&String::from_utf8_lossy(&text), self.mapping.time_unit)
+        let time = parse(&String::from_utf8_lossy(&text), self.mapping.time_unit);
+        time.map(Some).map_err(|why| format!("column {}: {why}", at + 1))
     }
 
     /// The text of a field without escapes, as in the header.

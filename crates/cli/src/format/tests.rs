@@ -266,6 +266,45 @@ fn formats_follow_file_names() {
 }
 
 #[test]
+fn expiries_survive_a_round_trip() {
+    let parts = hostile();
+    let expiries = [None, Some(0), Some(1_764_064_800_000_001), Some(u64::MAX - 1)];
+    let expiries = expiries.map(|expiry| expiry.map(Time::from_micros));
+    for (format, name) in
+        [(Format::Tsv, "2"), (Format::Csv, "expiry"), (Format::Csv, "2"), (Format::Jsonl, "expiry")]
+    {
+        for hex in [false, true] {
+            let mapping = Mapping { hex, expiry: Some(name.into()), ..map(&[], None) };
+            let (mut writer, mut text) = (Writer::new(format, mapping.clone()), Vec::new());
+            let records = || parts.iter().zip(expiries.iter().cycle()).zip(parts.iter().rev());
+            for ((key, expiry), value) in records() {
+                writer.write_expiring(&mut text, key, *expiry, value).unwrap();
+            }
+            writer.finish(&mut text).unwrap();
+            let mut reader = Reader::new(&text[..], format, mapping).unwrap();
+            let mut record = Record::default();
+            for ((key, expiry), value) in records() {
+                assert_eq!(reader.next(&mut record).unwrap(), Step::Record, "{format:?} {key:?}");
+                assert_eq!((&record.key, &record.value), (key, value), "{format:?}");
+                assert_eq!(record.expiry, Some(expiry.unwrap_or(Time::MAX)), "{format:?}");
+            }
+            assert_eq!(reader.next(&mut record).unwrap(), Step::End);
+        }
+    }
+    for format in [Format::Lines, Format::Paragraphs] {
+        let mapping = Mapping { expiry: Some("2".into()), ..map(&[], None) };
+        assert!(Reader::new(&b""[..], format, mapping.clone()).is_err());
+        assert!(Writer::new(format, mapping).write_expiring(&mut Vec::new(), b"a", None, b"").is_err());
+    }
+    let mapping = Mapping { expiry: Some("2".into()), ..map(&[], None) };
+    let mut reader = Reader::new(&b"a\tsoon\tb\n"[..], Format::Tsv, mapping).unwrap();
+    match reader.next(&mut Record::default()).unwrap() {
+        Step::Bad(why) => assert!(why.contains("column 2") && why.contains("never"), "{why}"),
+        step => panic!("{step:?}"),
+    }
+}
+
+#[test]
 fn versions_survive_a_round_trip() {
     let parts = hostile();
     let times = [0, 1, 1_764_064_800_000_001, u64::MAX - 1].map(Time::from_micros);

@@ -2,10 +2,10 @@
 
 use super::paragraphs;
 use super::record::{Format, Mapping};
-use super::tabular::VERSION_COLUMNS;
+use super::tabular::{EXPIRY_COLUMNS, VERSION_COLUMNS};
 use crate::output::json_field;
 use crate::text::{escape_into, escape_short, hex_into};
-use crate::times::format_time;
+use crate::times::{format_expiry, format_time};
 use cairn::Time;
 use std::io::{self, Write};
 
@@ -48,14 +48,37 @@ impl Writer {
         time: Time,
         value: Option<&[u8]>,
     ) -> Result<(), Unwritten> {
+        let operation = if value.is_some() { "put" } else { "delete" };
+        self.write_timed(out, key, ("time", &format_time(time)), Some(operation), value)
+    }
+
+    /// Writes one record with its expiry. The mapping names a field for it.
+    pub fn write_expiring(
+        &mut self,
+        out: &mut impl Write,
+        key: &[u8],
+        expiry: Option<Time>,
+        value: &[u8],
+    ) -> Result<(), Unwritten> {
+        self.write_timed(out, key, ("expiry", &format_expiry(expiry)), None, Some(value))
+    }
+
+    /// Writes a record with a field for a time behind the key. `operation`: another column, which JSON needs not.
+    fn write_timed(
+        &mut self,
+        out: &mut impl Write,
+        key: &[u8],
+        (name, time): (&str, &str),
+        operation: Option<&str>,
+        value: Option<&[u8]>,
+    ) -> Result<(), Unwritten> {
         self.start(out)?;
         self.line.clear();
-        let (hex, time) = (self.mapping.hex, format_time(time));
-        let operation = if value.is_some() { "put" } else { "delete" };
+        let hex = self.mapping.hex;
         match self.format {
             Format::Tsv | Format::Csv => {
                 self.put_field(key);
-                for text in [&time, operation] {
+                for text in [Some(time), operation].into_iter().flatten() {
                     self.put_separator();
                     self.line.extend_from_slice(text.as_bytes());
                 }
@@ -66,7 +89,7 @@ impl Writer {
                 self.line.push(b'{');
                 json_field(&mut self.line, "key", key, hex);
                 self.line.push(b',');
-                json_field(&mut self.line, "time", time.as_bytes(), false);
+                json_field(&mut self.line, name, time.as_bytes(), false);
                 self.line.push(b',');
                 match value {
                     Some(value) => json_field(&mut self.line, "value", value, hex),
@@ -75,7 +98,7 @@ impl Writer {
                 self.line.push(b'}');
             }
             Format::Lines | Format::Paragraphs => {
-                let why = "a history can be written as TSV, CSV or JSON lines";
+                let why = "a history, or expiries, can be written as TSV, CSV or JSON lines";
                 return Err(Unwritten::Refused(why.into()));
             }
         }
@@ -118,6 +141,9 @@ impl Writer {
     fn start(&mut self, out: &mut impl Write) -> io::Result<()> {
         match (self.format, std::mem::replace(&mut self.started, true)) {
             (Format::Csv, false) if self.mapping.versions => writeln!(out, "{}", VERSION_COLUMNS.join(",")),
+            (Format::Csv, false) if self.mapping.expiry.is_some() => {
+                writeln!(out, "{}", EXPIRY_COLUMNS.join(","))
+            }
             (Format::Csv, false) => out.write_all(b"key,value\n"),
             (Format::Paragraphs, true) => out.write_all(b"\n"),
             _ => Ok(()),

@@ -36,9 +36,12 @@ impl Prompt {
             [b"at", _] => {
                 pick(&mut ["get", "scan", "count", "history", "put", "del"].iter().map(|s| s.to_string()))
             }
-            [b"put" | b"get" | b"del" | b"delete" | b"delrange" | b"scan" | b"count" | b"history", ..] => {
-                self.keys(word)
-            }
+            [b"ttl" | b"until", _] => pick(&mut std::iter::once("put".to_owned())),
+            [
+                b"put" | b"get" | b"expiry" | b"del" | b"delete" | b"delrange" | b"scan" | b"count"
+                | b"history",
+                ..,
+            ] => self.keys(word),
             _ => Vec::new(),
         };
         (start, found)

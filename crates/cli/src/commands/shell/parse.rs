@@ -11,8 +11,9 @@
 use crate::args::Bounds;
 use crate::commands::history::Window;
 use crate::text::{unescape, unhex};
-use crate::times::parse_time;
+use crate::times::{parse_time, parse_ttl};
 use cairn::Time;
+use std::time::Duration;
 
 /// A word of a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,7 +125,9 @@ pub fn quote(bytes: &[u8]) -> String {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
     /// Store values.
-    Put(Vec<(Vec<u8>, Vec<u8>)>),
+    Put(Vec<(Vec<u8>, Vec<u8>)>, Lives),
+    /// Print when records expire.
+    Expiry(Vec<Vec<u8>>),
     /// Print values.
     Get(Vec<Vec<u8>>),
     /// Delete keys.
@@ -153,6 +156,17 @@ pub enum Statement {
     Dot(String, Vec<String>),
 }
 
+/// How long the records of a put live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lives {
+    /// As the option `ttl` of the keyspace says.
+    Usual,
+    /// So long.
+    For(Duration),
+    /// Until this time.
+    Until(Time),
+}
+
 /// What a scan prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
@@ -167,9 +181,9 @@ pub enum Show {
 }
 
 /// The first words of statements, for completion.
-pub const STATEMENTS: [&str; 13] = [
-    "put", "get", "del", "delrange", "scan", "count", "history", "begin", "commit", "rollback", "snapshot",
-    "at", "release",
+pub const STATEMENTS: [&str; 16] = [
+    "put", "get", "expiry", "del", "delrange", "scan", "count", "history", "begin", "commit", "rollback",
+    "snapshot", "at", "ttl", "until", "release",
 ];
 
 /// Parses one statement.
@@ -190,10 +204,23 @@ pub fn parse(words: &[Word]) -> Result<Statement, String> {
             if rest.is_empty() || !rest.len().is_multiple_of(2) {
                 return Err("put KEY VALUE [KEY VALUE]...".into());
             }
-            Ok(Statement::Put(
-                rest.chunks_exact(2).map(|p| (p[0].bytes.clone(), p[1].bytes.clone())).collect(),
-            ))
+            let pairs = rest.chunks_exact(2).map(|p| (p[0].bytes.clone(), p[1].bytes.clone()));
+            Ok(Statement::Put(pairs.collect(), Lives::Usual))
         }
+        "ttl" | "until" => {
+            let usage =
+                format!("{name} {} put KEY VALUE ...", if name == "ttl" { "DURATION" } else { "TIME" });
+            let (when, put) = rest.split_first().filter(|(_, put)| !put.is_empty()).ok_or(&usage[..])?;
+            let lives = match &name[..] {
+                "ttl" => Lives::For(parse_ttl(&when.text())?),
+                _ => Lives::Until(parse_time(&when.text())?),
+            };
+            match parse(put)? {
+                Statement::Put(pairs, Lives::Usual) => Ok(Statement::Put(pairs, lives)),
+                _ => Err(usage),
+            }
+        }
+        "expiry" => some("expiry KEY...").map(|()| Statement::Expiry(keys())),
         "get" => some("get KEY...").map(|()| Statement::Get(keys())),
         "del" | "delete" => some("del KEY...").map(|()| Statement::Delete(keys())),
         "delrange" => match scan(rest)? {
@@ -219,7 +246,7 @@ pub fn parse(words: &[Word]) -> Result<Statement, String> {
             let (when, statement) = (rest[0].text(), parse(&rest[1..])?);
             let is_read = matches!(statement, Statement::Get(_) | Statement::Scan(..));
             match (parse_time(&when), &statement) {
-                (Ok(time), Statement::Put(_) | Statement::Delete(_)) => {
+                (Ok(time), Statement::Put(_, Lives::Usual) | Statement::Delete(_)) => {
                     Ok(Statement::AtTime(time, Box::new(statement)))
                 }
                 (Ok(time), _) if is_read => Ok(Statement::AtTime(time, Box::new(statement))),
@@ -404,6 +431,31 @@ mod tests {
             "at s at 7 get a",
             "snapshot 7",
             "snapshot now",
+        ] {
+            assert!(statements(line)[0].is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn expiries() {
+        let pairs = vec![(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())];
+        let put = |lives| Ok(Statement::Put(pairs.clone(), lives));
+        assert_eq!(statements("put a 1 b 2")[0], put(Lives::Usual));
+        assert_eq!(statements("ttl 30min put a 1 b 2")[0], put(Lives::For(Duration::from_secs(1800))));
+        assert_eq!(statements("until 7 put a 1 b 2")[0], put(Lives::Until(Time::from_micros(7))));
+        assert_eq!(statements("expiry a")[0], Ok(Statement::Expiry(vec![b"a".to_vec()])));
+        for line in [
+            "ttl",
+            "ttl 7d",
+            "ttl soon put a 1",
+            "ttl -7d put a 1",
+            "ttl 0s put a 1",
+            "until yesterday put a 1",
+            "until 7 del a",
+            "until 7 put a",
+            "ttl 7d until 7 put a 1",
+            "at 7 ttl 7d put a 1",
+            "expiry",
         ] {
             assert!(statements(line)[0].is_err(), "{line}");
         }

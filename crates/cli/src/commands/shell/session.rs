@@ -1,7 +1,7 @@
 //! Runs the statements of the shell.
 
 use super::interrupt;
-use super::parse::{Show, Statement};
+use super::parse::{Lives, Show, Statement};
 use crate::args::Bounds;
 use crate::commands::history::version_line;
 use crate::commands::stats;
@@ -10,6 +10,7 @@ use crate::failure::{Failure, Result};
 use crate::output::{Form, Parts, Printer, json_field};
 use crate::store::{Store, entries, entries_at, entries_in, entries_of_snapshot, open_keyspace};
 use crate::text::{escape_short, human_bytes};
+use crate::times::format_expiry;
 use cairn::{Database, Keyspace, KeyspaceOptions, Slice, Snapshot, Time, Transaction, Version};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -19,6 +20,8 @@ const HELP: &str = "\
   put KEY VALUE [KEY VALUE]...    store values; several at once are stored together or not at all
   get KEY...                      print values
   del KEY...                      delete keys
+  ttl DURATION put ..., until TIME put ...    store values that expire (7d, 12h, 30min, 10s, 500ms)
+  expiry KEY...                   print when records expire, or `never`
   delrange [FROM [TO]] [prefix P] delete all keys in a range, as one write
   scan [FROM [TO]] [prefix P] [limit N] [reverse] [keys|values]
   count [FROM [TO]] [prefix P]
@@ -125,8 +128,12 @@ impl Session {
 
     fn execute(&mut self, out: &mut impl Write, statement: Statement) -> Result<Then> {
         match statement {
-            Statement::Put(pairs) => self.write(pairs.into_iter().map(|(k, v)| (k, Some(v))).collect())?,
-            Statement::Delete(keys) => self.write(keys.into_iter().map(|k| (k, None)).collect())?,
+            Statement::Put(pairs, lives) => self.put(&pairs, lives)?,
+            Statement::Delete(keys) => self.delete(&keys)?,
+            Statement::Expiry(_) if self.in_transaction() => {
+                return Err(Failure::bad_input("expiry: not allowed between begin and commit"));
+            }
+            Statement::Expiry(keys) => return self.expiry(out, &keys),
             Statement::DeleteRange(bounds) => {
                 let (keyspace, range) = (&self.store.keyspace, (bounds.lower, bounds.upper));
                 match &mut self.transaction {
@@ -146,11 +153,11 @@ impl Session {
             Statement::AtTime(time, of) => match *of {
                 Statement::Get(keys) => return self.get(out, &keys, &When::At(time)),
                 Statement::Scan(bounds, show) => self.scan(out, &bounds, show, &When::At(time))?,
-                Statement::Put(_) | Statement::Delete(_) if self.in_transaction() => {
+                Statement::Put(..) | Statement::Delete(_) if self.in_transaction() => {
                     let what = "at TIME put|del: not allowed between begin and commit";
                     return Err(Failure::bad_input(what));
                 }
-                Statement::Put(pairs) => {
+                Statement::Put(pairs, _) => {
                     self.write_at(time, pairs.into_iter().map(|(k, v)| (k, Some(v))).collect())?;
                 }
                 Statement::Delete(keys) => {
@@ -198,25 +205,51 @@ impl Session {
         Ok(Then::GoOn)
     }
 
-    fn write(&mut self, writes: Writes) -> Result<()> {
+    fn put(&mut self, pairs: &[(Vec<u8>, Vec<u8>)], lives: Lives) -> Result<()> {
         let keyspace = &self.store.keyspace;
         if let Some(transaction) = &mut self.transaction {
-            for (key, value) in &writes {
-                match value {
-                    Some(value) => transaction.put(keyspace, key, value)?,
-                    None => transaction.delete(keyspace, key)?,
+            for (key, value) in pairs {
+                match lives {
+                    Lives::Usual => transaction.put(keyspace, key, value)?,
+                    Lives::For(ttl) => transaction.put_with_ttl(keyspace, key, value, ttl)?,
+                    Lives::Until(expiry) => transaction.put_until(keyspace, key, value, expiry)?,
                 }
             }
             return Ok(());
         }
         let mut batch = self.store.db.batch();
-        for (key, value) in &writes {
-            match value {
-                Some(value) => batch.put(keyspace, key, value),
-                None => batch.delete(keyspace, key),
+        for (key, value) in pairs {
+            match lives {
+                Lives::Usual => batch.put(keyspace, key, value),
+                Lives::For(ttl) => batch.put_with_ttl(keyspace, key, value, ttl),
+                Lives::Until(expiry) => batch.put_until(keyspace, key, value, expiry),
             }
         }
         Ok(self.store.db.write(batch, self.store.db.options().durability)?)
+    }
+
+    fn delete(&mut self, keys: &[Vec<u8>]) -> Result<()> {
+        let keyspace = &self.store.keyspace;
+        if let Some(transaction) = &mut self.transaction {
+            return Ok(keys.iter().try_for_each(|key| transaction.delete(keyspace, key))?);
+        }
+        let mut batch = self.store.db.batch();
+        keys.iter().for_each(|key| batch.delete(keyspace, key));
+        Ok(self.store.db.write(batch, self.store.db.options().durability)?)
+    }
+
+    fn expiry(&self, out: &mut impl Write, keys: &[Vec<u8>]) -> Result<Then> {
+        let mut then = Then::GoOn;
+        for key in keys {
+            match self.store.keyspace.get_with_expiry(key)? {
+                Some((_, expiry)) => writeln!(out, "{}", format_expiry(expiry))?,
+                None => {
+                    then = Then::Missing;
+                    tell_missing(out, key)?;
+                }
+            }
+        }
+        Ok(then)
     }
 
     fn write_at(&self, time: Time, writes: Writes) -> Result<()> {
@@ -269,8 +302,7 @@ impl Session {
                 line.extend_from_slice(b",\"value\":null}\n");
                 out.write_all(&line)?;
             } else {
-                out.flush()?;
-                eprintln!("not found: {}", escape_short(key, 200));
+                tell_missing(out, key)?;
             }
         }
         Ok(then)
@@ -365,6 +397,12 @@ impl Session {
         }
         Ok(Then::GoOn)
     }
+}
+
+fn tell_missing(out: &mut impl Write, key: &[u8]) -> Result<()> {
+    out.flush()?;
+    eprintln!("not found: {}", escape_short(key, 200));
+    Ok(())
 }
 
 #[cfg(test)]
