@@ -244,9 +244,12 @@ impl Actor {
     fn get(&mut self) -> Outcome {
         let space = self.rng.between(0, 1);
         let keys = [0, 1, 2].map(|_| key(self.ledger.thread, self.rng.below(KEYS)));
-        let values = match self.rng.chance(1, 2) {
-            true => self.call("multi_get", |h, _| h.spaces[space].multi_get(&keys))?,
-            false => self.call("get", |h, _| Ok(vec![h.spaces[space].get(&keys[0])?]))?,
+        let values = match self.rng.below(3) {
+            0 => self.call("multi_get", |h, _| h.spaces[space].multi_get(&keys))?,
+            1 => self.call("get", |h, _| Ok(vec![h.spaces[space].get(&keys[0])?]))?,
+            _ => self.call("get_with_expiry", |h, _| {
+                Ok(vec![h.spaces[space].get_with_expiry(&keys[0])?.map(|(value, _)| value)])
+            })?,
         };
         for (key, value) in keys.iter().zip(values.into_iter().flatten()) {
             let number = value.map(|value| number_of(&value)).transpose()?;

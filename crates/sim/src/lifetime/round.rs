@@ -11,7 +11,7 @@ use crate::finding::{Finding, Outcome, ensure};
 use crate::jobs::panicked;
 use crate::random::{Rng, derive};
 use cairn::env::Survival;
-use cairn::{Database, Durability, Keyspace, Options};
+use cairn::{Database, Durability, FilterDecision, FilterEntry, Keyspace, Options, Retention};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,11 +34,25 @@ struct Opening {
 impl Opening {
     fn new(site: &Site, rng: &mut Rng) -> Outcome<Opening> {
         let gate = Gate::new(site.disk.clone(), Some(rng.next_u64()));
-        let db = Database::open_in(gate.clone(), &site.path, options(rng.next_u64()))?;
-        let space = |name| db.keyspace(name, keyspace_options(&mut Rng::new(site.seed)));
+        let of_keyspaces = keyspace_options(&mut Rng::new(site.seed));
+        let builder = Database::builder().env(gate.clone()).options(options(rng.next_u64()));
+        let builder = match of_keyspaces.history == Retention::None && rng.chance(1, 2) {
+            true => builder.compaction_filter(NAMES[0], rewrite),
+            false => builder,
+        };
+        let db = builder.open(&site.path)?;
+        let space = |name| db.keyspace(name, of_keyspaces.clone());
         let spaces = [space(NAMES[0])?, space(NAMES[1])?];
         Ok(Opening { gate, db, spaces })
     }
+}
+
+/// A compaction filter that changes nothing, but says so of half of the entries only.
+fn rewrite(entry: &FilterEntry<'_>) -> cairn::Result<FilterDecision> {
+    Ok(match entry.key().last().is_some_and(|byte| byte % 2 == 0) {
+        true => FilterDecision::Replace(entry.value()?.to_vec()),
+        false => FilterDecision::Keep,
+    })
 }
 
 /// Runs a lifetime. `ledgers` are those of all threads and of the main thread; they are updated.
