@@ -38,6 +38,7 @@ mod salvage;
 mod scans;
 mod scrub;
 mod shapes;
+mod sizes;
 mod stalls;
 mod transactions;
 mod typed;

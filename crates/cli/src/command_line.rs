@@ -1,8 +1,8 @@
 //! The complete command line: the program, its commands and their help. Each command defines its own arguments.
 
 use crate::commands::{
-    bench, check, compact, delete_range, demo, dump, history, info, load, model, point, salvage, scan, scrub,
-    shell, stats,
+    bench, check, compact, delete_range, demo, dump, history, info, keyspaces, load, model, point, salvage,
+    scan, scrub, shell, stats,
 };
 use crate::failure;
 use clap::{Parser, Subcommand};
@@ -54,6 +54,12 @@ pub enum Command {
     Load(load::LoadArgs),
     /// Write a keyspace in a form that `load` reads
     Dump(dump::DumpArgs),
+    /// List the keyspaces, with about what each has
+    Keyspaces(keyspaces::KeyspacesArgs),
+    /// Estimate how many keys a range has, and what they take
+    Size(keyspaces::SizeArgs),
+    /// Remove a keyspace with all its data
+    Drop(keyspaces::DropArgs),
     /// Show the tree: levels, guards, tables, and where the bytes went
     Stats(stats::StatsArgs),
     /// Verify every checksum and invariant of a database, without writing to it

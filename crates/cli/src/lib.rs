@@ -32,8 +32,8 @@ mod types;
 use clap::{CommandFactory, Parser};
 use command_line::{Cli, Command};
 use commands::{
-    bench, check, compact, delete_range, demo, dump, history, info, load, model, point, salvage, scan, scrub,
-    shell, stats,
+    bench, check, compact, delete_range, demo, dump, history, info, keyspaces, load, model, point, salvage,
+    scan, scrub, shell, stats,
 };
 use failure::Result;
 use std::process::ExitCode;
@@ -56,6 +56,9 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::History(args) => history::history(args)?,
         Command::Load(args) => load::load(args)?,
         Command::Dump(args) => dump::dump(args)?,
+        Command::Keyspaces(args) => keyspaces::keyspaces(args)?,
+        Command::Size(args) => keyspaces::size(args)?,
+        Command::Drop(args) => keyspaces::drop_keyspace(args)?,
         Command::Stats(args) => stats::stats(args)?,
         Command::Check(args) => check::check(args)?,
         Command::Salvage(args) => salvage::salvage(args)?,

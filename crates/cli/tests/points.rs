@@ -304,3 +304,33 @@ fn entries_are_put_with_a_time_to_live() {
     std::thread::sleep(std::time::Duration::from_millis(60));
     cairn.run("get", &["-k", "short", "x"]).fails(1, &["not found"]);
 }
+
+#[test]
+fn keyspaces_are_listed_measured_and_dropped() {
+    let cairn = Cairn::new();
+    cairn.run("keyspaces", &[]).fails(2, &[]);
+    cairn.ok("put", &["a/1", "x", "a/2", "x", "b/1", "x"]);
+    cairn.ok("put", &["-k", "hashed", "--create", "--set", "engine=hash_log", "k", "v"]);
+    let listed = cairn.ok("keyspaces", &[]);
+    let words: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(words[0], ["keys", "bytes", "engine", "name"]);
+    assert_eq!((words[1][0], *words[1].last().unwrap(), words.len()), ("3", "default", 3), "{listed}");
+    assert!(words[2].ends_with(&["hash_log", "hashed"]), "{listed}");
+    let json = json_lines(&cairn.ok("keyspaces", &["--json"]));
+    assert_eq!((&json[0]["name"], &json[0]["keys"]), (&"default".into(), &3.into()));
+
+    assert!(cairn.ok("size", &["--prefix", "a/"]).starts_with("about 2 keys, "));
+    let size = json_lines(&cairn.ok("size", &["--from", "a/2", "--to", "c", "--json"]));
+    assert_eq!(size[0]["keys"], 2);
+    assert!(size[0]["bytes"].as_u64().unwrap() > 0);
+    assert!(cairn.ok("size", &["--from", "c", "--to", "a"]).starts_with("about 0 keys, 0 B"));
+    cairn.run("size", &["-k", "hashed"]).fails(2, &["order"]);
+    cairn.run("size", &["--limit", "1"]).fails(2, &["--prefix"]);
+
+    cairn.run("drop", &["default"]).fails(2, &["about 3 keys", "--yes"]);
+    cairn.run("drop", &["nothing", "--yes"]).fails(2, &["nothing", "default"]);
+    assert_eq!(cairn.run("drop", &[]).code, 2);
+    cairn.ok("drop", &["default", "--yes"]);
+    cairn.run("get", &["a/1"]).fails(2, &["default"]);
+    assert_eq!(cairn.ok("get", &["-k", "hashed", "k"]), "v\n");
+}

@@ -98,6 +98,9 @@ pub struct LogPlace {
 /// of nodes. (The copy of the anchor's key is added to that.)
 const NODE_SHARE: usize = 16;
 
+/// Nodes of a level on which estimates count.
+const NODES_TO_COUNT: usize = 256;
+
 /// Arena size for entries with a total cost of `capacity`, inserted in any order.
 ///
 /// An adversarial order of keys makes nodes take more than their share. A leaf is split when it is full, at most
@@ -336,6 +339,13 @@ impl Memtable {
     /// Whether the memtable has a point or range tombstone. Then a flush may drop the entries that it deletes.
     pub fn has_deletes(&self) -> bool {
         self.deletes.load(Ordering::Relaxed) || self.ranges().is_some()
+    }
+
+    /// The approximate share of the entries with smaller keys than `key`, from 0 to 1: the error is about a twentieth of the share.
+    ///
+    /// Cost: at most some hundred steps from node to node.
+    pub fn share_before(&self, key: &[u8]) -> f64 {
+        self.list.share_before(Target { key, trailer: Trailer::seek(base::MAX_SEQ) }, NODES_TO_COUNT)
     }
 
     /// Memory in use, in bytes: the touched part of the arena. 0 for [`Memtable::empty`], which is shared.

@@ -315,6 +315,23 @@ impl SkipList {
         gap
     }
 
+    /// The approximate share of the nodes before the target, from 0 to 1: counted on the highest level that has so many nodes, or on the lowest.
+    ///
+    /// The nodes of a level are a random sample of those below.
+    pub(crate) fn share_before(&self, target: Target<'_>, enough: usize) -> f64 {
+        let count = |level| {
+            let next = |node: &NodeId| self.nodes.link(*node, level).node();
+            std::iter::successors(next(&self.head), next).count()
+        };
+        let levels = (0..self.height()).rev().map(|level| (level, count(level)));
+        let counted = levels.into_iter().find(|&(level, nodes)| nodes >= enough || level == 0);
+        let Some((level, all)) = counted else { return 0.0 };
+        let next = |at: &Position| self.step(target, *at, self.nodes.link(at.node, level), None);
+        let before = std::iter::successors(next(&self.start(target)), next).count();
+        // The head, and the others on average half: the target lies within a leaf.
+        (before as f64 + 0.5) / (all as f64 + 1.0)
+    }
+
     /// Walks one level from a node before the target to the gap of the target. `after` is a node that is known to be
     /// at or after the target.
     #[inline]

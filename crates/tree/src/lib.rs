@@ -46,8 +46,8 @@ pub use manifest::{
 };
 pub use options::TreeOptions;
 pub use read::{
-    KeyRange, LevelCursor, LookupKey, MergeCursor, PendingLookup, ReadCharges, SkipCharge, TreeSource,
-    charge, flush_price,
+    Estimate, KeyRange, LevelCursor, LookupKey, MergeCursor, PendingLookup, ReadCharges, SkipCharge,
+    TreeSource, charge, flush_price,
 };
 pub use tree::Tree;
 pub use version::{

@@ -8,6 +8,7 @@ mod builder;
 mod close;
 mod collect_stats;
 mod database;
+mod ends_and_sizes;
 mod keyspace;
 mod snapshot;
 

@@ -7,6 +7,7 @@ mod changed;
 mod cursor;
 mod deleted_run;
 mod entries;
+mod estimate;
 mod get;
 mod hash_log;
 mod range;

@@ -11,6 +11,7 @@ pub mod demo;
 pub mod dump;
 pub mod history;
 pub mod info;
+pub mod keyspaces;
 pub mod load;
 pub mod model;
 pub mod point;

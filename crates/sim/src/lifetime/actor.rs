@@ -509,7 +509,7 @@ impl Actor {
 
     /// Calls that inspect the database.
     fn inspect(&mut self) -> Outcome {
-        let report = match self.rng.below(6) {
+        let report = match self.rng.below(7) {
             0 => self.call("check", |h, _| h.db.check(&mut |_| {}))?,
             1 => self.call("scrub", |h, _| h.db.scrub(0))?,
             2 => {
@@ -522,6 +522,14 @@ impl Actor {
                 let names = self.handles.as_ref().map(|h| h.db.keyspaces()).unwrap_or_default();
                 let gone = self.ledger.own().into_iter().find(|name| !names.contains(name));
                 ensure!(gone.is_none() || self.stage.is_closing(), "keyspace {gone:?} is not listed");
+                None
+            }
+            4 => {
+                let mine = prefix(self.ledger.thread);
+                self.call("ends and sizes", |h, _| {
+                    h.spaces[0].approximate_bytes(..mine.clone())?;
+                    Ok((h.spaces[0].first()?, h.spaces[0].last()?, h.spaces[0].is_empty()?))
+                })?;
                 None
             }
             _ => {

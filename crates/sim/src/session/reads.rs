@@ -122,8 +122,26 @@ impl Session {
                 "keys() shows {keys:?}, and iter() {entries:?}"
             );
         }
+        if snapshot.is_none() && self.rng.chance(1, 4) {
+            self.ends_and_sizes(&open, at)?;
+        }
         let mut range = HeldRange::new(iter(), open.incarnation, at, Bound::Unbounded, Bound::Unbounded);
         range.advance(&mut self.rng, &self.model, usize::MAX)
+    }
+
+    /// Compares the ends of a keyspace with the model, and asks for estimates.
+    fn ends_and_sizes(&mut self, open: &Open, at: Version) -> Outcome {
+        let keyspace = &open.keyspace;
+        let all: Vec<_> = self.model.all(open.incarnation, at).map(|(key, _)| key).collect();
+        let (first, last) = (keyspace.first()?, keyspace.last()?);
+        let ends = [first, last].map(|end| end.map(|(key, _)| key.to_vec()));
+        let wanted = [all.first(), all.last()].map(|end| end.map(|key| key.to_vec()));
+        ensure!(ends == wanted, "first and last are {ends:?}, not {wanted:?}");
+        ensure!(keyspace.is_empty()? == all.is_empty(), "is_empty is wrong with {} keys", all.len());
+        let (low, high) = self.draw_bounds();
+        keyspace.approximate_bytes::<Vec<u8>>((low.clone(), high.clone()))?;
+        keyspace.approximate_len::<Vec<u8>>((low, high))?;
+        Ok(())
     }
 
     /// Compares all entries of a keyspace with the model.

@@ -15,6 +15,7 @@
 //! tombstones, which the library does.
 
 mod charge;
+mod estimate;
 mod level_cursor;
 mod lookup;
 mod merge;
@@ -25,6 +26,7 @@ mod table_cursor;
 pub(crate) use charge::LEVEL0_CHECK;
 pub(crate) use charge::{JOB_COST, MAX_INLINE_LEN};
 pub use charge::{ReadCharges, SkipCharge, charge, flush_price};
+pub use estimate::Estimate;
 pub use level_cursor::{KeyRange, LevelCursor};
 pub use lookup::{LookupKey, PendingLookup};
 pub use merge::MergeCursor;

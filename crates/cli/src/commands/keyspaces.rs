@@ -1,0 +1,165 @@
+//! `keyspaces`, `size` and `drop`: what keyspaces there are, what a range of one takes, and removing one.
+
+use crate::args::{BoundsArgs, CreateArgs, DbArgs, KeyspaceArgs};
+use crate::failure::{Failure, Result};
+use crate::output::{print_json, stdout};
+use crate::store::{Store, open_database, open_keyspace};
+use crate::text::{counted, escape_short, human_bytes, human_count};
+use cairn::{Engine, Keyspace, KeyspaceStats};
+use std::io::{self, IsTerminal, Write};
+
+const KEYSPACES_EXAMPLES: &str = "\
+Examples:
+  cairn keyspaces --db /tmp/d
+  cairn keyspaces --db /tmp/d --json | jq -r .name";
+
+/// Arguments of `keyspaces`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = KEYSPACES_EXAMPLES)]
+pub struct KeyspacesArgs {
+    #[command(flatten)]
+    db: DbArgs,
+    /// Print one JSON object per keyspace
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a keyspace has, approximately. `None` where only a read of all would tell.
+struct Contents {
+    keys: u64,
+    bytes: u64,
+}
+
+impl Contents {
+    fn of(keyspace: &Keyspace) -> Result<Contents> {
+        Ok(match keyspace.options().engine {
+            Engine::Tree => Contents {
+                keys: keyspace.approximate_len::<&[u8]>(..)?,
+                bytes: keyspace.approximate_bytes::<&[u8]>(..)?,
+            },
+            Engine::HashLog => {
+                let KeyspaceStats { hash_log, memtable_bytes, .. } = keyspace.stats();
+                let log = hash_log.unwrap_or_default();
+                Contents { keys: log.newest, bytes: log.hint_bytes + memtable_bytes }
+            }
+        })
+    }
+}
+
+/// Lists the keyspaces.
+pub fn keyspaces(args: KeyspacesArgs) -> Result<()> {
+    let db = open_database(&args.db, &CreateArgs::default(), false)?;
+    let mut names = db.keyspaces();
+    names.sort();
+    let mut out = stdout();
+    if !args.json && !names.is_empty() {
+        writeln!(out, "{:>14} {:>10}  {:<8}  name", "keys", "bytes", "engine")?;
+    }
+    for name in names {
+        let keyspace = db.open_keyspace(&name)?;
+        let Contents { keys, bytes } = Contents::of(&keyspace)?;
+        let engine = keyspace.options().engine;
+        if args.json {
+            let line = serde_json::json!({
+                "name": name, "keys": keys, "bytes": bytes, "engine": engine.to_string(),
+            });
+            print_json(&mut out, &line)?;
+        } else {
+            let (keys, bytes) = (human_count(keys), human_bytes(bytes));
+            writeln!(out, "{keys:>14} {bytes:>10}  {engine:<8}  {}", escape_short(name.as_bytes(), 200))?;
+        }
+    }
+    out.flush()?;
+    Ok(db.close()?)
+}
+
+const SIZE_EXAMPLES: &str = "\
+Examples:
+  cairn size --db /tmp/d
+  cairn size --db /tmp/d --prefix FR/
+  cairn size --db /tmp/d -k readings --from 2026-01 --to 2026-02 --json
+
+Keys and bytes are estimates: nothing but indexes is read. `cairn scan --count` counts.";
+
+/// Arguments of `size`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = SIZE_EXAMPLES)]
+pub struct SizeArgs {
+    #[command(flatten)]
+    db: DbArgs,
+    #[command(flatten)]
+    keyspace: KeyspaceArgs,
+    #[command(flatten)]
+    bounds: BoundsArgs,
+    /// Keys are hexadecimal
+    #[arg(long)]
+    hex: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints how many keys a range has, and what they take.
+pub fn size(args: SizeArgs) -> Result<()> {
+    if args.bounds.limit.is_some() || args.bounds.reverse {
+        return Err(Failure::usage("size takes --from, --to and --prefix only"));
+    }
+    let bounds = args.bounds.bounds(args.hex)?;
+    let store = Store::open(&args.db, &args.keyspace)?;
+    let ends = || (bounds.lower.clone(), bounds.upper.clone());
+    let (keys, bytes) = match bounds.is_empty() {
+        true => (0, 0),
+        false => (
+            store.keyspace.approximate_len::<Vec<u8>>(ends())?,
+            store.keyspace.approximate_bytes::<Vec<u8>>(ends())?,
+        ),
+    };
+    let mut out = stdout();
+    match args.json {
+        true => print_json(&mut out, &serde_json::json!({ "keys": keys, "bytes": bytes }))?,
+        false => writeln!(out, "about {}, {}", counted(keys, "key"), human_bytes(bytes))?,
+    }
+    out.flush()?;
+    store.close()
+}
+
+const DROP_EXAMPLES: &str = "\
+Examples:
+  cairn drop --db /tmp/d old            asks, on a terminal
+  cairn drop --db /tmp/d old --yes";
+
+/// Arguments of `drop`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = DROP_EXAMPLES)]
+pub struct DropArgs {
+    #[command(flatten)]
+    db: DbArgs,
+    /// The keyspace
+    name: String,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+/// Drops a keyspace with all its data.
+pub fn drop_keyspace(args: DropArgs) -> Result<()> {
+    let db = open_database(&args.db, &CreateArgs::default(), false)?;
+    let keyspace = open_keyspace(&db, &args.name, "")?;
+    if !args.yes {
+        let Contents { keys, bytes } = Contents::of(&keyspace)?;
+        let what =
+            format!("keyspace {:?}: about {}, {}", args.name, counted(keys, "key"), human_bytes(bytes));
+        if !io::stdin().is_terminal() {
+            return Err(Failure::usage(format!("{what}; --yes drops it without asking")));
+        }
+        eprint!("{what}. Drop it? [y/N] ");
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer)?;
+        if !["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) {
+            return Err(Failure::usage("nothing was dropped"));
+        }
+    }
+    drop(keyspace);
+    db.drop_keyspace(&args.name)?;
+    Ok(db.close()?)
+}
