@@ -80,6 +80,12 @@ impl DbInner {
         {
             return None;
         }
+        // Another collection may have emptied them meanwhile, or nothing may need them any more.
+        let uses = self.tables.segments.uses(self.oldest_log());
+        if !files.iter().all(|file| uses.iter().any(|used| used.file == file.file)) {
+            self.tables.segments.note_change();
+            return None;
+        }
         let refers = |table: &Arc<LiveTable>| {
             table.meta.segments.iter().any(|share| segments.contains(&share.segment))
         };
@@ -342,6 +348,8 @@ impl DbInner {
             });
             match complete {
                 Ok(()) => {}
+                // The file may be gone with it: a later collection goes on without it.
+                Err(_) if collection.hashed.iter().any(|keyspace| keyspace.is_dropped()) => return Ok(None),
                 Err(e) if self.gives_up(std::slice::from_ref(source), &e) => return Ok(None),
                 Err(e) => return Err(e),
             }

@@ -133,9 +133,11 @@ impl DbInner {
             };
             match admitted.and_then(|()| self.disk_reserve.retry_after_freeing(|| self.write_table(part))) {
                 Ok(table) => written.push(table),
+                // It was dropped meanwhile, and its logs may be gone: the error concerns no caller any more, unless it concerns all.
+                Err(e) if part.keyspace.is_dropped() && concerns_one(&e) => {}
                 Err(e) => {
                     error.get_or_insert(e.clone());
-                    if matches!(e.kind(), ErrorKind::NoSpace | ErrorKind::ReadOnly | ErrorKind::Closed) {
+                    if !concerns_one(&e) {
                         break;
                     }
                 }
@@ -316,6 +318,11 @@ impl DbInner {
         self.collect_obsolete();
         Ok(())
     }
+}
+
+/// Whether an error concerns one keyspace, and not the disk or the database.
+fn concerns_one(error: &Error) -> bool {
+    !matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::ReadOnly | ErrorKind::Closed)
 }
 
 /// The hint files of a flush, by keyspace.
