@@ -5,7 +5,7 @@ use crate::failure::{Failure, Result};
 use crate::output::{print_json, stdout};
 use crate::store::{Store, open_database, open_keyspace};
 use crate::text::{counted, escape_short, human_bytes, human_count};
-use cairn::{Engine, Keyspace, KeyspaceStats};
+use cairn::{Engine, Keyspace};
 use std::io::{self, IsTerminal, Write};
 
 const KEYSPACES_EXAMPLES: &str = "\
@@ -24,10 +24,11 @@ pub struct KeyspacesArgs {
     json: bool,
 }
 
-/// What a keyspace has, approximately. `None` where only a read of all would tell.
+/// What a keyspace has, approximately.
 struct Contents {
     keys: u64,
-    bytes: u64,
+    /// `None` without order: its entries share files with those of other keyspaces.
+    bytes: Option<u64>,
 }
 
 impl Contents {
@@ -35,12 +36,10 @@ impl Contents {
         Ok(match keyspace.options().engine {
             Engine::Tree => Contents {
                 keys: keyspace.approximate_len::<&[u8]>(..)?,
-                bytes: keyspace.approximate_bytes::<&[u8]>(..)?,
+                bytes: Some(keyspace.approximate_bytes::<&[u8]>(..)?),
             },
             Engine::HashLog => {
-                let KeyspaceStats { hash_log, memtable_bytes, .. } = keyspace.stats();
-                let log = hash_log.unwrap_or_default();
-                Contents { keys: log.newest, bytes: log.hint_bytes + memtable_bytes }
+                Contents { keys: keyspace.stats().hash_log.map_or(0, |log| log.newest), bytes: None }
             }
         })
     }
@@ -65,7 +64,7 @@ pub fn keyspaces(args: KeyspacesArgs) -> Result<()> {
             });
             print_json(&mut out, &line)?;
         } else {
-            let (keys, bytes) = (human_count(keys), human_bytes(bytes));
+            let (keys, bytes) = (human_count(keys), bytes.map_or_else(|| "-".to_owned(), human_bytes));
             writeln!(out, "{keys:>14} {bytes:>10}  {engine:<8}  {}", escape_short(name.as_bytes(), 200))?;
         }
     }
@@ -146,9 +145,8 @@ pub fn drop_keyspace(args: DropArgs) -> Result<()> {
     let db = open_database(&args.db, &CreateArgs::default(), false)?;
     let keyspace = open_keyspace(&db, &args.name, "")?;
     if !args.yes {
-        let Contents { keys, bytes } = Contents::of(&keyspace)?;
-        let what =
-            format!("keyspace {:?}: about {}, {}", args.name, counted(keys, "key"), human_bytes(bytes));
+        let keys = Contents::of(&keyspace)?.keys;
+        let what = format!("keyspace {:?}: about {}", args.name, counted(keys, "key"));
         if !io::stdin().is_terminal() {
             return Err(Failure::usage(format!("{what}; --yes drops it without asking")));
         }
