@@ -38,12 +38,13 @@ mod tests {
 
     #[test]
     fn trailers_tell_which_entries_have_one() {
-        use EntryKind::{Delete, DeleteRange, ExpiringPut, ExpiringReference, Put, Reference};
-        for kind in [Delete, Put, Reference, DeleteRange, ExpiringPut, ExpiringReference] {
+        use EntryKind::{Delete, DeleteRange, ExpiringPut, ExpiringReference, Merge, Put, Reference};
+        for kind in [Delete, Put, Reference, DeleteRange, ExpiringPut, Merge, ExpiringReference] {
             let trailer = Trailer::new(9, kind);
             assert_eq!(trailer.expires(), matches!(kind, ExpiringPut | ExpiringReference), "{kind:?}");
             assert_eq!(trailer.is_reference(), matches!(kind, Reference | ExpiringReference), "{kind:?}");
             assert_eq!(trailer.is_delete(), kind == Delete, "{kind:?}");
+            assert_eq!(trailer.is_merge(), kind == Merge, "{kind:?}");
             assert_eq!(trailer.as_delete(), Trailer::new(9, Delete));
         }
         for (put, reference) in [(Put, Reference), (ExpiringPut, ExpiringReference)] {

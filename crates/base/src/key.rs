@@ -29,11 +29,19 @@ pub enum EntryKind {
     DeleteRange = 4,
     /// A put with the time from which on it counts as a delete, its *expiry*, behind the value.
     ExpiringPut = 5,
+    /// An operand: what the merge operator of the keyspace joins to the value that the key has below this entry.
+    Merge = 6,
     /// A reference with an expiry behind it. Used in tables only.
     ExpiringReference = 7,
 }
 
 impl EntryKind {
+    /// Whether a write of this kind gives its key a value: a put or a merge.
+    #[inline]
+    pub fn gives_value(self) -> bool {
+        matches!(self, EntryKind::Put | EntryKind::Merge)
+    }
+
     /// The kind for a code in a table entry; `None` if this version of Cairn does not know the code.
     #[inline]
     pub fn from_code(code: u8) -> Option<EntryKind> {
@@ -42,6 +50,7 @@ impl EntryKind {
             1 => Some(EntryKind::Put),
             3 => Some(EntryKind::Reference),
             5 => Some(EntryKind::ExpiringPut),
+            6 => Some(EntryKind::Merge),
             7 => Some(EntryKind::ExpiringReference),
             _ => None,
         }
@@ -104,6 +113,12 @@ impl Trailer {
     #[inline]
     pub fn as_delete(self) -> Trailer {
         Trailer::new(self.seq(), EntryKind::Delete)
+    }
+
+    /// Whether the entry is an operand of a merge.
+    #[inline]
+    pub fn is_merge(self) -> bool {
+        self.kind_code() == EntryKind::Merge as u8
     }
 
     /// Whether the entry is a tombstone.

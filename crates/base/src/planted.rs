@@ -198,6 +198,16 @@ bugs! {
     IgnoreGroup,
     /// a transaction forgets that it has read keys that have no value
     ForgetAbsentReads,
+    /// the operands of a key are joined from the newest to the oldest
+    JoinNewestFirst,
+    /// a compaction joins operands that a reader does not see to those that it sees
+    JoinAcrossReaders,
+    /// a compaction takes the operands of a key for its value although older entries are left
+    JoinWithoutOlder,
+    /// an opening replays operands that are in tables already
+    ReplayFlushedOperands,
+    /// operands are joined to a value that a range delete has deleted
+    JoinToDeletedRange,
 }
 
 #[cfg(feature = "planted-bugs")]

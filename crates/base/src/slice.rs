@@ -55,6 +55,12 @@ impl From<Vec<u8>> for Slice {
     }
 }
 
+impl From<&str> for Slice {
+    fn from(text: &str) -> Slice {
+        Slice::copy_from(text.as_bytes())
+    }
+}
+
 impl From<&[u8]> for Slice {
     fn from(bytes: &[u8]) -> Self {
         Slice::copy_from(bytes)

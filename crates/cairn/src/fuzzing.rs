@@ -25,7 +25,8 @@ pub fn batch(data: &[u8]) -> bool {
             assert!(entry.value.is_empty() || entry.key < entry.value);
         }
         assert!(entry.time.is_none() || head.time.is_some());
-        assert!(entry.expiry.is_none() || head.expiries && entry.kind == EntryKind::Put);
+        assert!(entry.expiry.is_none() || head.all && entry.kind == EntryKind::Put);
+        assert!(entry.kind != EntryKind::Merge || head.all && entry.time.is_none());
         entry.encode(&mut encoded);
     }
     if !batch.entries.is_empty() {

@@ -59,7 +59,7 @@ mod write;
 pub use api::{Builder, Database, Keyspace, Snapshot};
 #[cfg(feature = "planted-bugs")]
 pub use base::planted;
-pub use base::{Error, ErrorKind, Result, Seq, Slice, Time, limits};
+pub use base::{Error, ErrorKind, MergeOperator, Result, Seq, Slice, Time, limits};
 pub use check::{check, check_in};
 pub use read::{Cursor, CursorAt, Entries, EntryAt, Keys, Range, RangeAt, Version, VersionCursor, Versions};
 pub use salvage::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace, salvage, salvage_in};
@@ -115,6 +115,11 @@ struct ExpiryPage;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/compaction-filters.md")]
 struct CompactionFiltersPage;
+
+/// And that of the page on merges.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/merge.md")]
+struct MergePage;
 
 /// And that of the page on transactions.
 #[cfg(doctest)]

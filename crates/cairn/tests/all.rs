@@ -26,6 +26,7 @@ mod limits;
 mod logs;
 mod low_space;
 mod many;
+mod merge;
 mod panics;
 mod passing;
 mod place;

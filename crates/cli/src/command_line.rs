@@ -40,6 +40,8 @@ pub struct Cli {
 pub enum Command {
     /// Store values under keys
     Put(point::PutArgs),
+    /// Join operands to the values of keys, such as counts: with the merge operator of the keyspace
+    Merge(point::MergeArgs),
     /// Print the value of a key
     Get(point::GetArgs),
     /// Delete keys

@@ -49,6 +49,7 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Put(args) => point::put(args)?,
+        Command::Merge(args) => point::merge(args)?,
         Command::Get(args) => point::get(args)?,
         Command::Delete(args) => point::delete(args)?,
         Command::DeleteRange(args) => delete_range::delete_range(args)?,

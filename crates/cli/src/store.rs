@@ -110,7 +110,8 @@ impl Store {
 pub fn open_database(args: &DbArgs, with: &CreateArgs, create: bool) -> Result<Database> {
     let options = database_options(args, with, create)?;
     let is_new = create && !holds_database(&args.db)?;
-    let db = Database::open_with(&args.db, options)?;
+    // Merge operators of applications are not known here.
+    let db = Database::builder().options(options).without_merge_operators().open(&args.db)?;
     if is_new {
         eprintln!("cairn: note: created a database in {}", args.db.display());
     }

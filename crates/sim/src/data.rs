@@ -3,7 +3,7 @@
 
 use crate::random::{Draw, Rng};
 use cairn::limits::MAX_KEY_LEN;
-use cairn::{Keyspace, Retention, Time};
+use cairn::{Batch, Keyspace, Merge, Retention, Time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -154,11 +154,45 @@ pub fn value(rng: &mut Rng, sizes: Sizes) -> Value {
 
 /// When an entry with this value expires, in a suite in which no time passes: for some values in a far future, otherwise never.
 pub fn far_expiry(keyspace: &Keyspace, value: &[u8]) -> Time {
-    let may_expire = keyspace.options().history == Retention::None;
+    // Beside entries that expire, operands would not be entries.
+    let may_expire = keyspace.options().history == Retention::None && keyspace.options().merge == Merge::None;
     let sum: usize = value.iter().take(16).map(|byte| usize::from(*byte)).sum();
     match may_expire && (sum + value.len()).is_multiple_of(3) {
         true => Time::from_micros((1 << 60) + sum as u64),
         false => Time::MAX,
+    }
+}
+
+/// A value for a key that has the value `old`: where the keyspace appends, mostly longer by `more`, so that [`put_or_merge`] merges.
+pub fn appended(keyspace: &Keyspace, old: Option<&Value>, more: Value) -> Value {
+    match old {
+        Some(old)
+            if keyspace.options().merge == Merge::Append
+                && !more.len().is_multiple_of(4)
+                && old.len() < 4 << 10 =>
+        {
+            [&old[..], &more[..]].concat().into()
+        }
+        _ => more,
+    }
+}
+
+/// The operand that makes `new` of `old`, in a keyspace that appends and keeps operands. A key without a value gets one by an operand, too, now and then.
+pub fn operand<'a>(keyspace: &Keyspace, old: Option<&Value>, new: &'a [u8]) -> Option<&'a [u8]> {
+    if keyspace.options().merge != Merge::Append || keyspace.options().history != Retention::None {
+        return None;
+    }
+    match old {
+        Some(old) => new.strip_prefix(&old[..]),
+        None => (new.len() % 4 == 1).then_some(new),
+    }
+}
+
+/// Sets a key with the value `old` to `new`, by a merge where one can do it.
+pub fn put_or_merge(batch: &mut Batch, keyspace: &Keyspace, key: &[u8], old: Option<&Value>, new: &[u8]) {
+    match operand(keyspace, old, new) {
+        Some(operand) => batch.merge(keyspace, key, operand),
+        None => batch.put_until(keyspace, key, new, far_expiry(keyspace, new)),
     }
 }
 

@@ -3,8 +3,8 @@
 
 use crate::data::Sizes;
 use cairn::{
-    Compression, Durability, GuardPolicy, KeyspaceOptions, Options, PlacementPolicy, Preset, Retention,
-    TableFormat,
+    Compression, Durability, GuardPolicy, KeyspaceOptions, Merge, Options, PlacementPolicy, Preset,
+    Retention, TableFormat,
 };
 use std::time::Duration;
 
@@ -189,6 +189,18 @@ pub fn option_sets() -> Vec<OptionSet> {
         // A scan that waits for a value pays for a compaction that moves the values of its guard into tables.
         set("values-scans", 1, &[hybrid(0.02).seek_cost(1 << 20), hybrid(1.0).seek_cost(1 << 16)], MEDIUM),
         set("values-threads", 2, &[hybrid(0.05)], LARGE),
+        // Operands above values, in tables and outside of the tree.
+        set("appends", 1, &[tiny.clone().merge(Merge::Append), hybrid(0.2).merge(Merge::Append)], SMALL),
+        set(
+            "appends-inline",
+            0,
+            &[
+                tiny.clone().memtable_bytes(4 << 10).max_tables_per_guard(3).merge(Merge::Append),
+                size_class(&tiny).level0_tables(1).merge(Merge::Append),
+                tiny.clone().merge(Merge::Append).history(Retention::All),
+            ],
+            SMALL,
+        ),
         // Older versions in a second tree.
         set(
             "history",
@@ -282,6 +294,7 @@ pub fn tiny_shapes() -> Vec<(&'static str, KeyspaceOptions)> {
             least.clone().levels(1).level0_tables(2).top_level_bits(3).compression(Compression::Lz4),
         ),
         ("values", least.clone().placement(PlacementPolicy::Hybrid).large_up_to(0.5)),
+        ("appends", small(KeyspaceOptions::default()).merge(Merge::Append).levels(2)),
         ("history", least.clone().history(Retention::All)),
         (
             "history-values",

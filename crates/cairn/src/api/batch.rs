@@ -49,6 +49,17 @@ impl Batch {
         self.push(&keyspace.inner, Entry::put(key.as_ref(), value.as_ref()).at(Some(time)));
     }
 
+    /// Joins `operand` to the value of `key`. See [`Keyspace::merge`].
+    ///
+    /// In a keyspace with history, without order, or in which a value may expire, a merge reads the value: there a batch with one is refused with
+    /// `InvalidArgument`, or with `Conflict` if the first such value is written at the same time. A transaction can do it.
+    pub fn merge(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) {
+        match keyspace.inner.check_operand_in_batch() {
+            Ok(()) => self.push(&keyspace.inner, Entry::merge(key.as_ref(), operand.as_ref())),
+            Err(e) => _ = self.error.get_or_insert(e),
+        }
+    }
+
     /// Deletes `key`.
     pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) {
         self.push(&keyspace.inner, Entry::delete(key.as_ref()));

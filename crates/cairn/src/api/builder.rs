@@ -5,8 +5,8 @@ use super::database::Database;
 use crate::background::Background;
 use crate::state::check_name;
 use crate::sync::Mutex;
-use crate::types::{Filters, Options};
-use base::Result;
+use crate::types::{Filters, Operators, Options};
+use base::{MergeOperator, Result};
 use env::{Env, RealEnv};
 use std::path::Path;
 use std::sync::Arc;
@@ -41,6 +41,7 @@ pub struct Builder {
     options: Options,
     env: Option<Arc<dyn Env>>,
     filters: Filters,
+    operators: Operators,
 }
 
 impl Database {
@@ -83,15 +84,64 @@ impl Builder {
         self
     }
 
+    /// A merge operator, for keyspaces with the option `merge` = `name`: see [`Merge::own`](crate::Merge::own). It replaces an earlier one of the
+    /// same name. A database with such a keyspace opens only if its operator is registered. `docs/merge.md` says what an operator must do.
+    ///
+    /// ```
+    /// use cairn::{Database, KeyspaceOptions, Merge, MergeOperator};
+    ///
+    /// /// Keeps the longest value.
+    /// struct Longest;
+    ///
+    /// impl MergeOperator for Longest {
+    ///     fn check(&self, _: &[u8]) -> cairn::Result<()> {
+    ///         Ok(())
+    ///     }
+    ///     fn merge(&self, _key: &[u8], value: &mut Vec<u8>, operand: &[u8]) {
+    ///         if operand.len() > value.len() {
+    ///             *value = operand.to_vec();
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> cairn::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = Database::builder().merge_operator("longest", Longest).open(dir.path().join("db"))?;
+    /// let names = db.keyspace("names", KeyspaceOptions::default().merge(Merge::own("longest")))?;
+    /// names.merge("alice", "Al")?;
+    /// names.merge("alice", "Alice")?;
+    /// assert_eq!(names.get("alice")?.unwrap(), "Alice");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn merge_operator(
+        mut self,
+        name: impl Into<String>,
+        operator: impl MergeOperator + 'static,
+    ) -> Builder {
+        self.operators.insert(name.into(), Arc::new(operator));
+        self
+    }
+
+    /// Opens the database although merge operators of its keyspaces are not registered. Their operands then stay as they are: a read of a key
+    /// that has some fails with `InvalidArgument`, and values are not checked. For tools that do not know the application.
+    pub fn without_merge_operators(mut self) -> Builder {
+        self.operators.may_lack = true;
+        self
+    }
+
     /// Opens the database in `path`, and creates it if it does not exist.
     ///
     /// # Errors
     /// As for [`Database::open_with`]; `InvalidArgument` if there is a compaction filter for a keyspace with history or without order, or for a name
-    /// that no keyspace can have.
+    /// that no keyspace can have; if a keyspace needs a merge operator that is not registered, or one is registered under a name that
+    /// it cannot have.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {
-        let Builder { options, env, filters } = self;
+        let Builder { options, env, filters, operators } = self;
         filters.names().try_for_each(check_name)?;
-        let db = crate::open::open(env.unwrap_or_else(RealEnv::new), path.as_ref(), options, filters)?;
+        operators.check_names()?;
+        let env = env.unwrap_or_else(RealEnv::new);
+        let db = crate::open::open(env, path.as_ref(), options, (filters, operators))?;
         let background = Mutex::new(Background::start(&db)?);
         Ok(Database { handle: Arc::new(Handle { db, background }) })
     }
@@ -99,7 +149,9 @@ impl Builder {
 
 impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Builder { options, filters, .. } = self;
-        f.debug_struct("Builder").field("options", options).field("filters", filters).finish_non_exhaustive()
+        let Builder { options, filters, operators, .. } = self;
+        let mut builder = f.debug_struct("Builder");
+        builder.field("options", options).field("filters", filters).field("operators", operators);
+        builder.finish_non_exhaustive()
     }
 }

@@ -180,6 +180,7 @@ impl DbInner {
                 .max(plan.horizon.filter(|_| !keyspace.is_historical()).unwrap_or(Time::MIN)),
             late: plan.is_late(),
             filter: filter.map(|filter| &*filter.filter),
+            operator: keyspace.operator.as_deref(),
         };
         // A move writes nothing but the edit.
         let (outcome, evicted) = match keyspace.historical().filter(|_| !plan.is_move()) {

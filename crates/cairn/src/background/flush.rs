@@ -14,7 +14,7 @@ use base::{Error, ErrorKind, RangeSet, Result, Seq};
 use hashlog::HintFile;
 use std::sync::Arc;
 use std::time::Duration;
-use tree::{DatabaseEdit, JobContext, JobOutput, MergeCursor};
+use tree::{DatabaseEdit, FoldedCursor, JobContext, JobOutput, MergeCursor};
 
 /// Maximum number of keyspaces in a flush: the first of them waits until the last has its table.
 const MAX_TABLES: usize = 256;
@@ -214,11 +214,13 @@ impl DbInner {
             expired_by: self.expired_by(&part.keyspace, now, snapshots.first().copied()),
             late: true,
             filter: None,
+            operator: part.keyspace.operator.as_deref(),
         };
         let cursors = part.memtables.iter().map(|s| s.memtable.cursor()).collect();
         let memtables = part.memtables.iter().map(|s| &s.memtable);
         let places: Vec<_> = memtables.flat_map(|memtable| memtable.places()).collect();
-        let entries = MergeCursor::new(cursors, 0);
+        let mut entries = MergeCursor::new(cursors, 0);
+        let entries = FoldedCursor::of_flush(&mut entries, &context);
         let kept = part.keyspace.kept_by_flushes();
         let flushed = match places.is_empty() {
             true => tree::flush(entries, &context, kept)?,

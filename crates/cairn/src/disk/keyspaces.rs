@@ -18,6 +18,7 @@ impl DbInner {
         options.validate()?;
         options.check_together()?;
         self.filters.check(name, &options)?;
+        let operator = self.operators.of(name, &options.merge)?;
         let late = planted(Bug::CreateAfterClose);
         let _call = if late { self.status.check_running().map(|()| None)? } else { Some(self.begin_call()?) };
         let mut manifest = self.manifest.lock();
@@ -32,10 +33,13 @@ impl DbInner {
             }
             state.next_keyspace
         };
-        let new = |id, options, role| self.new_keyspace(id, name.to_owned(), options, role, None);
+        let new = |id, options, role, operator| {
+            self.new_keyspace(id, name.to_owned(), options, role, operator, None)
+        };
         let historical =
-            options.has_history().then(|| new(id + 1, options.historical(), Role::Historical(id)));
-        let inner = new(id, options, historical.clone().map_or(Role::Plain, Role::Primary));
+            options.has_history().then(|| new(id + 1, options.historical(), Role::Historical(id), None));
+        let role = historical.clone().map_or(Role::Plain, Role::Primary);
+        let inner = new(id, options, role, operator);
         let all = || [Some(&inner), historical.as_ref()].into_iter().flatten();
         let next_keyspace = id + all().count() as u64;
         let created = all().map(|inner| inner.created()).collect();

@@ -10,7 +10,7 @@ use super::replayed::{Keyspaces, Recovered, Replayed, Spill};
 use crate::parts::DiskReserve;
 use crate::state::{DbInner, HashLog, HashLogs, Tables};
 use crate::sync::{AtomicU64, Ordering};
-use crate::types::{Filters, KeyspaceOptions, Options};
+use crate::types::{Filters, KeyspaceOptions, Operators, Options};
 use crate::wal::{KeptLog, LogEnd, LogRecord, RecycledLogs, replay};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result};
@@ -32,7 +32,7 @@ pub(crate) fn open(
     env: Arc<dyn Env>,
     dir: &Path,
     options: Options,
-    filters: Filters,
+    (filters, operators): (Filters, Operators),
 ) -> Result<Arc<DbInner>> {
     options.validate()?;
     // Checked before locking, which would create the lock file.
@@ -67,6 +67,7 @@ pub(crate) fn open(
         dir,
         options,
         filters,
+        operators,
         lock,
         files,
         lacking,
@@ -121,6 +122,7 @@ pub(crate) struct Recovery {
     pub dir: PathBuf,
     pub options: Options,
     pub filters: Filters,
+    pub operators: Operators,
     pub lock: Box<dyn FileLock>,
     pub files: Files,
     /// Whether tables that the manifest names are missing.
@@ -279,6 +281,7 @@ impl Recovery {
             if found.created.history_of.is_none() {
                 self.filters.check(&found.created.name, &options)?;
             }
+            let operator = self.operators.of(&found.created.name, &options.merge)?;
             let version = Arc::new(found.version);
             let loaded = self.hash_logs.remove(&id);
             let hash_log =
@@ -291,6 +294,7 @@ impl Recovery {
                 ),
                 found: version,
                 options,
+                operator,
                 name: found.created.name,
                 history_of: found.created.history_of,
                 historical: historical.get(&id).copied(),

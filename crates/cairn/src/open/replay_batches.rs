@@ -6,7 +6,7 @@ use crate::parts::{allocate, capacity_for};
 use crate::sync::Ordering;
 use crate::wal::{BatchRecord, LogRecord, check_dropped};
 use base::planted::{Bug, planted};
-use base::{Error, RangeSet, Result, Time};
+use base::{EntryKind, Error, RangeSet, Result, Time};
 use hashlog::pack;
 use memtable::{LogPlace, Memtable};
 use record::chunk_place;
@@ -31,11 +31,16 @@ impl Recovery {
                 check_dropped(entry.keyspace, &self.state, record.path, record.offset)?;
                 continue;
             };
-            if seq <= keyspace.tree.version().flushed_seq {
+            let replays = planted(Bug::ReplayFlushedOperands) && entry.kind == EntryKind::Merge;
+            if seq <= keyspace.tree.version().flushed_seq && !replays {
                 continue;
             }
             if entry.expiry.is_some() && (keyspace.historical.is_some() || keyspace.history_of.is_some()) {
                 let what = "an entry of a keyspace with history expires";
+                return Err(Error::corruption(record.path, record.offset, what));
+            }
+            if entry.kind == EntryKind::Merge && !keyspace.has_operands() {
+                let what = "an operand of a keyspace that has none";
                 return Err(Error::corruption(record.path, record.offset, what));
             }
             let tail = match (keyspace.historical, entry.time.or(head.time)) {
@@ -110,6 +115,7 @@ impl Recovery {
         let next_number = || self.next_file.fetch_add(1, Ordering::Relaxed);
         let ranges = memtable.ranges().map_or_else(RangeSet::default, |set| RangeSet::clone(&set));
         let options = keyspace.tree.options().clone();
+        let operator = keyspace.operator.clone();
         let context = JobContext {
             env: &self.env,
             dir: &self.dir,
@@ -124,6 +130,7 @@ impl Recovery {
             expired_by: Time::MIN,
             late: true,
             filter: None,
+            operator: operator.as_deref(),
         };
         keyspace.flush(&memtable, &context, &mut |meta| self.space.open(meta))?;
         self.remove_merged();

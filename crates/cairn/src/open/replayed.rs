@@ -6,13 +6,13 @@
 //! each entry once per factor of sixteen. No manifest names any of these tables yet, so merged ones are removed at once.
 
 use crate::state::HashLog;
-use crate::types::KeyspaceOptions;
-use base::{ErrorKind, RangeSet, Result};
+use crate::types::{KeyspaceOptions, Merge};
+use base::{ErrorKind, MergeOperator, RangeSet, Result};
 use hashlog::HintFile;
 use memtable::Memtable;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tree::{JobContext, JobOutput, Kept, LiveTable, TimesOf, Tree, VersionEdit};
+use tree::{FoldedCursor, JobContext, JobOutput, Kept, LiveTable, TimesOf, Tree, VersionEdit};
 
 /// Number of tables that are merged into one.
 const MERGED: usize = 16;
@@ -36,6 +36,8 @@ pub(crate) struct Replayed {
     /// Full memtables that could not be written to tables, oldest first.
     pub full: Vec<Arc<Memtable>>,
     pub recovered: Recovered,
+    /// What joins operands to its values.
+    pub operator: Option<Arc<dyn MergeOperator>>,
     /// Whether an entry that was replayed has an expiry.
     pub has_expiries: bool,
 }
@@ -95,6 +97,13 @@ impl Replayed {
         if self.historical.is_some() { Kept::All } else { Kept::Seen }
     }
 
+    /// Whether it may have operands.
+    pub(crate) fn has_operands(&self) -> bool {
+        let has_entries_below =
+            self.hash_log.is_none() && self.history_of.is_none() && self.historical.is_none();
+        self.options.merge != Merge::None && has_entries_below
+    }
+
     /// What tells the times of entries in tables, if they are versions.
     pub(crate) fn times_of(&self) -> Option<TimesOf> {
         match (self.history_of, self.historical) {
@@ -112,7 +121,10 @@ impl Replayed {
         open: &mut dyn FnMut(&table::TableMeta) -> Result<Arc<LiveTable>>,
     ) -> Result<()> {
         let Some(newest) = memtable.max_seq() else { return Ok(()) };
-        let flushed = tree::flush(memtable.cursor(), context, self.kept())?;
+        let flushed = {
+            let mut entries = memtable.cursor();
+            tree::flush(FoldedCursor::of_flush(&mut entries, context), context, self.kept())?
+        };
         let edit = self.tree.install_flush(&flushed, newest);
         self.tree.apply(&edit, open)?;
         self.recovered.add(&flushed);

@@ -173,6 +173,7 @@ impl Recovery {
             dir: self.dir,
             options: self.options,
             filters: self.filters,
+            operators: self.operators,
             filter_jobs: Default::default(),
             identity: IDENTITIES.fetch_add(1, Ordering::Relaxed),
         });
@@ -194,7 +195,7 @@ impl DbInner {
                 (None, Some(historical)) => Role::Primary(historical.inner.clone()),
                 (None, None) => Role::Plain,
             };
-            let inner = self.new_keyspace(id, k.name, k.options, role, k.hash_log);
+            let inner = self.new_keyspace(id, k.name, k.options, role, k.operator, k.hash_log);
             // What is in the files of a keyspace without order is not known.
             let of_tables = || k.tree.version().tables().any(|(_, table)| table.meta.expiry.is_some());
             if k.has_expiries || inner.hash_log.is_some() || of_tables() {

@@ -6,10 +6,10 @@ use super::range_del::RangeDelFilter;
 use super::read_cost::{SkipCounter, charge_skipped};
 use super::read_view::{HeldSeq, ReadView, Source, sources};
 use super::values_ahead::{At, ValuesAhead};
-use crate::state::{Reader, expiry_of};
+use crate::state::{Reader, expiry_of, split_value};
 use crate::types::{Bounds, successor};
 use base::planted::{Bug, planted};
-use base::{Cursor as _, Error, Result, Seq, Slice, Time, same_key};
+use base::{Cursor as _, Error, Operands, Result, Seq, Slice, Time, same_key};
 use tree::{MergeCursor, SkipCharge};
 
 /// The value of an entry that the merge has moved past. Short values are copied: with values of 128 bytes in memory a backward scan is a
@@ -20,6 +20,8 @@ struct Saved {
     shared: Option<Slice>,
     /// Whether the value is a reference to the value.
     is_reference: bool,
+    /// Whether it is an operand, which is not joined yet.
+    is_operand: bool,
     expiry: Option<Time>,
     /// The sequence number of the entry.
     seq: Seq,
@@ -35,7 +37,7 @@ impl Saved {
         let stored = merge.value();
         let trailer = merge.trailer();
         (self.is_reference, self.seq, self.source) = (trailer.is_reference(), trailer.seq(), merge.current());
-        self.expiry = expiry;
+        (self.expiry, self.is_operand) = (expiry, trailer.is_merge());
         let value = &stored[..stored.len() - tail_len];
         self.copy.clear();
         self.shared = (value.len() > Self::MAX_COPIED).then(|| shared_value(merge, tail_len));
@@ -71,6 +73,8 @@ enum Place {
     Forward,
     /// On the saved entry; the merge stands on the last entry before all versions of its key.
     Backward,
+    /// On the saved entry, which was joined of operands; the merge stands behind them.
+    Joined,
 }
 
 /// A position among the entries of a keyspace, in a consistent state.
@@ -321,7 +325,8 @@ impl Cursor {
                 }
             }
             // Past every version of the saved key.
-            Place::Backward => {
+            Place::Joined if !self.renewed() => Ok(()),
+            Place::Backward | Place::Joined => {
                 self.renewed();
                 self.merge.seek(&self.key, 0)
             }
@@ -341,6 +346,10 @@ impl Cursor {
             Place::Forward => {
                 self.key.clear();
                 self.key.extend_from_slice(self.merge.key());
+                self.renewed();
+                self.merge.seek_before(&self.key)
+            }
+            Place::Joined => {
                 self.renewed();
                 self.merge.seek_before(&self.key)
             }
@@ -395,7 +404,7 @@ impl Cursor {
             let expiry = match self.place {
                 Place::Invalid => return Ok(()),
                 Place::Forward => self.expiry,
-                Place::Backward => self.saved.expiry,
+                Place::Backward | Place::Joined => self.saved.expiry,
             };
             if !self.has_expired(expiry) {
                 return Ok(());
@@ -424,6 +433,7 @@ impl Cursor {
         let behind;
         let bound = match self.place {
             Place::Forward => Some(self.merge.key()),
+            Place::Joined => Some(&self.key[..]),
             Place::Backward => {
                 behind = successor(&self.key);
                 Some(&behind[..])
@@ -474,6 +484,9 @@ impl Cursor {
                         _ => {}
                     }
                     continue;
+                }
+                if trailer.is_merge() && self.shows_values {
+                    return self.arrive_at_operands();
                 }
                 if !trailer.is_delete() {
                     let stored = self.keyspace.without_time(self.merge.value())?;
@@ -552,11 +565,65 @@ impl Cursor {
                 false => self.merge.prev()?,
             }
         }
+        if found && self.saved.is_operand && self.shows_values {
+            return self.arrive_backward_at_operands();
+        }
         let is_seen = !self.has_expired(self.saved.expiry);
         if found && self.saved.is_reference && self.shows_values && is_seen {
             self.saved.shared = Some(self.fetch(true)?);
         }
         self.place = if found { Place::Backward } else { Place::Invalid };
+        Ok(())
+    }
+
+    /// The merge stands on the newest entry of a key that the cursor sees, which is an operand: joins it with what is below it, and saves the
+    /// result. The merge moves behind what was joined.
+    #[cold]
+    fn arrive_at_operands(&mut self) -> Result<()> {
+        self.key.clear();
+        self.key.extend_from_slice(self.merge.key());
+        let mut operands = Operands::default();
+        let mut base = None;
+        self.saved.expiry = None;
+        while self.merge.valid() && same_key(self.merge.key(), &self.key) {
+            let trailer = self.merge.trailer();
+            let is_deleted =
+                self.range_del.as_mut().is_some_and(|range_del| range_del.hides(&self.key, trailer.seq()));
+            if is_deleted || trailer.is_delete() {
+                break;
+            }
+            if !trailer.is_merge() {
+                let stored = self.merge.value_slice();
+                let (value, expiry) = split_value(trailer, &stored)?;
+                if !self.has_expired(expiry) {
+                    let value = stored.slice_of(value);
+                    base =
+                        Some(if trailer.is_reference() { self.keyspace.read_value(&value)? } else { value });
+                    self.saved.expiry = expiry;
+                }
+                break;
+            }
+            self.keyspace.add_operand(&mut operands, &self.key, trailer, self.merge.value())?;
+            // As a deleted entry that is skipped: a flush or a compaction joins it.
+            self.charge_skip();
+            self.merge.next()?;
+        }
+        let joined = operands.fold(self.keyspace.known_operator()?, &self.key, base.as_deref())?;
+        self.saved.shared = Some(joined.into());
+        self.saved.is_operand = false;
+        self.place = Place::Joined;
+        Ok(())
+    }
+
+    /// The same when the newest entry was found going backward. The merge moves before the key.
+    #[cold]
+    fn arrive_backward_at_operands(&mut self) -> Result<()> {
+        let key = std::mem::take(&mut self.key);
+        self.merge.seek(&key, self.seq)?;
+        self.arrive_at_operands()?;
+        self.place = Place::Invalid;
+        self.merge.seek_before(&key)?;
+        self.place = Place::Backward;
         Ok(())
     }
 
@@ -611,7 +678,7 @@ impl Cursor {
     pub fn key(&self) -> &[u8] {
         match self.place {
             Place::Forward => self.merge.key(),
-            Place::Backward => &self.key,
+            Place::Backward | Place::Joined => &self.key,
             Place::Invalid => panic!("the cursor is not valid"),
         }
     }
@@ -628,7 +695,7 @@ impl Cursor {
                 // Long enough: the cursor has checked that on its arrival.
                 &stored[..stored.len() - self.keyspace.tail_of(self.merge.trailer())]
             }),
-            Place::Backward => self.saved.value(),
+            Place::Backward | Place::Joined => self.saved.value(),
             Place::Invalid => panic!("the cursor is not valid"),
         }
     }
@@ -640,7 +707,7 @@ impl Cursor {
     pub fn expiry(&self) -> Option<Time> {
         match self.place {
             Place::Forward => self.expiry,
-            Place::Backward => self.saved.expiry,
+            Place::Backward | Place::Joined => self.saved.expiry,
             Place::Invalid => panic!("the cursor is not valid"),
         }
     }
@@ -656,7 +723,7 @@ impl Cursor {
                 let tail_len = || self.keyspace.tail_of(self.merge.trailer());
                 self.fetched.clone().unwrap_or_else(|| shared_value(&self.merge, tail_len()))
             }
-            Place::Backward => self.saved.slice(),
+            Place::Backward | Place::Joined => self.saved.slice(),
             Place::Invalid => panic!("the cursor is not valid"),
         }
     }

@@ -60,6 +60,9 @@ impl KeyspaceInner {
             return self.get_by_hash(log, read_state, key, at, at.seq);
         }
         let deleted = read_state.deleted_before(key, at.seq);
+        if self.has_merges() {
+            return self.get_joined(read_state, key, at, deleted);
+        }
         if let Some(value) = read_state.get_recent(key, at, deleted, self.tail_len) {
             return Ok(value);
         }
@@ -68,7 +71,12 @@ impl KeyspaceInner {
 
     /// The value of the entry that a lookup has found, unless it is deleted or has expired.
     #[inline]
-    fn value_of(&self, found: Option<(Trailer, Slice)>, at: &ReadAt, deleted: Seq) -> Result<Option<Slice>> {
+    pub(super) fn value_of(
+        &self,
+        found: Option<(Trailer, Slice)>,
+        at: &ReadAt,
+        deleted: Seq,
+    ) -> Result<Option<Slice>> {
         match found {
             Some((trailer, stored)) if shows(trailer, deleted) && self.sees(at, trailer, &stored)? => {
                 self.resolve(trailer, stored).map(Some)
@@ -155,6 +163,9 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
     fn look_for(&mut self, place: usize, last: bool) -> Result<Option<Slice>> {
         let key = self.keys[place].as_ref();
         let deleted = self.read_state.deleted_before(key, self.at.seq);
+        if self.keyspace.has_merges() && self.read_state.has_operand(key, self.at.seq) {
+            return self.keyspace.get_joined(self.read_state, key, self.at, deleted);
+        }
         if let Some(value) = self.read_state.get_recent(key, self.at, deleted, self.keyspace.tail_len) {
             return Ok(value);
         }
@@ -163,7 +174,12 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
         if last && self.waiting.is_empty() {
             // There is no other lookup to overlap with.
             let found = self.read_state.version.get_above(key, waiting.hash, self.at.seq, deleted)?;
-            return self.keyspace.value_of(found, self.at, deleted);
+            return match found {
+                Some((trailer, _)) if trailer.is_merge() => {
+                    self.keyspace.get_joined(self.read_state, key, self.at, deleted)
+                }
+                found => self.keyspace.value_of(found, self.at, deleted),
+            };
         }
         match look(self.keyspace, self.read_state, self.at, key, &mut waiting)? {
             Poll::Ready(value) => Ok(value),
@@ -214,6 +230,10 @@ fn look(
     };
     if !keyspace.sees(at, trailer, &value)? {
         return Ok(Poll::Ready(None));
+    }
+    if trailer.is_merge() {
+        // What is below it is looked for without others.
+        return keyspace.get_joined(read_state, key, at, deleted).map(Poll::Ready);
     }
     if !trailer.is_reference() {
         return keyspace.resolve(trailer, value).map(|value| Poll::Ready(Some(value)));

@@ -10,6 +10,7 @@ mod entries;
 mod estimate;
 mod get;
 mod hash_log;
+mod joined;
 mod range;
 mod range_at;
 mod range_del;

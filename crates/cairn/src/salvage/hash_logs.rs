@@ -142,7 +142,7 @@ impl Salvage<'_> {
             let Some(mut batch) = decode_batch(record) else { return Ok(()) };
             for seq in batch.head.first_seq..batch.head.first_seq + batch.head.count {
                 let Some(entry) = batch.entries.next() else { break };
-                if entry.keyspace == id && entry.kind != EntryKind::DeleteRange {
+                if entry.keyspace == id && matches!(entry.kind, EntryKind::Put | EntryKind::Delete) {
                     let value = (entry.kind == EntryKind::Put).then_some((entry.value, entry.expiry));
                     visit(entry.key, seq, value)?;
                 }

@@ -172,6 +172,9 @@ impl Salvage<'_> {
                 continue;
             }
             let keyspace = self.keyspace(entry.keyspace);
+            if keyspace.has_operands_up_to(seq) {
+                continue;
+            }
             if seq <= keyspace.flushed {
                 if !keyspace.wounded {
                     continue;

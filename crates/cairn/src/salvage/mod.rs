@@ -14,11 +14,11 @@
 //!
 //! Imports `types`, `wal`, `state`, `open` and `api`. Absent: changes of the damaged database; other rooms import nothing from here.
 
-use crate::api::Database;
+use crate::api::{Database, Keyspace};
 use crate::open::{Files, LOCK_FILE_NAME, no_database};
 use crate::state::split_value;
 use crate::types::{Durability, Options};
-use base::{Cursor as _, Error, ErrorKind, MAX_SEQ, RangeSet, Result, Time};
+use base::{Cursor as _, Error, ErrorKind, MAX_SEQ, Operands, RangeSet, Result, Time};
 use env::{Env, RealEnv};
 use history::{Shown, VersionWalk};
 use memtable::MemtableCursor;
@@ -82,7 +82,8 @@ pub fn salvage_in(
     let mut values = Values::find(&salvage);
     salvage.read_logs()?;
     salvage.judge_logs();
-    let db = Database::open_in(env.clone(), to, options.create_if_missing(true))?;
+    let builder = Database::builder().options(options.create_if_missing(true)).env(env.clone());
+    let db = builder.without_merge_operators().open(to)?;
     let (historical, sources): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut salvage.keyspaces)
         .into_iter()
         .partition(|(_, source)| source.history_of.is_some());
@@ -154,8 +155,23 @@ impl Salvage<'_> {
                 let last = last.get_or_insert_default();
                 last.clear();
                 last.extend_from_slice(merge.key());
-                let deleted = ranges.newest(merge.key(), MAX_SEQ) > merge.trailer().seq();
-                if !merge.trailer().is_delete() && !deleted {
+                let deleted = ranges.newest(last, MAX_SEQ);
+                // They are written again, since their operator may be known to the application alone.
+                let mut operands = Operands::default();
+                while merge.valid() && merge.key() == &last[..] && merge.trailer().is_merge() {
+                    if merge.trailer().seq() < deleted {
+                        break;
+                    }
+                    // The same one may be in two places.
+                    if operands.oldest() != Some(merge.trailer()) {
+                        operands.push(merge.trailer(), merge.value());
+                    }
+                    merge.next()?;
+                }
+                let has_base = merge.valid() && merge.key() == &last[..];
+                let deleted = has_base && deleted > merge.trailer().seq();
+                let mut is_lost = false;
+                if has_base && !merge.trailer().is_delete() && !deleted {
                     let split = split_value(merge.trailer(), merge.value());
                     let (stored, expiry) = match split {
                         Ok((stored, expiry)) => (Some(stored), expiry),
@@ -170,6 +186,7 @@ impl Salvage<'_> {
                         false => None,
                     };
                     let value = referred.as_ref().map_or(stored, |value| value.as_deref());
+                    is_lost = value.is_none();
                     if let Some(value) = value {
                         let expiry = expiry.unwrap_or(Time::MAX);
                         match keyspace.put_until_with(merge.key(), value, expiry, Durability::Buffered) {
@@ -187,11 +204,42 @@ impl Salvage<'_> {
                         }
                     }
                 }
+                // Without the value below them they would make a wrong one.
+                if !operands.is_empty() && !is_lost {
+                    written.entries += u64::from(!has_base || deleted);
+                    self.write_operands(&keyspace, last, operands, &mut written)?;
+                }
+                if !has_base {
+                    continue;
+                }
             }
             merge.next()?;
         }
         self.compare_reads(source, &merge);
         self.report.keyspaces.push(written);
+        Ok(())
+    }
+
+    /// Writes the operands of a key, above its value.
+    fn write_operands(
+        &mut self,
+        keyspace: &Keyspace,
+        key: &[u8],
+        mut operands: Operands,
+        written: &mut SalvagedKeyspace,
+    ) -> Result<()> {
+        let all: Vec<_> = operands.drain().collect();
+        for (_, operand) in all.iter().rev() {
+            match keyspace.merge_with(key, operand, Durability::Buffered) {
+                Ok(()) => written.bytes += (key.len() + operand.len()) as u64,
+                // No Cairn writes such an entry.
+                Err(e) if e.kind() == ErrorKind::InvalidArgument => {
+                    let loss = Loss { keyspace: Some(keyspace.name().to_owned()), ..Loss::of("tables", &e) };
+                    self.report.losses.push(Loss { from: Some(key.to_vec()), ..loss });
+                }
+                Err(e) => return Err(e),
+            }
+        }
         Ok(())
     }
 

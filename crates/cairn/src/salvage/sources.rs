@@ -3,7 +3,7 @@
 use super::report::{Loss, SalvageReport, SalvagedFile};
 use crate::open::Files;
 use crate::state::Tables;
-use crate::types::{KeyspaceOptions, Options, Preset, Problem, Retention};
+use crate::types::{KeyspaceOptions, Merge, Options, Preset, Problem, Retention};
 use base::{Error, ErrorKind, RangeSet, Result, Seq};
 use env::Env;
 use hashlog::{HintFile, HintOwner};
@@ -29,6 +29,8 @@ pub(super) struct KeyspaceSource {
     pub ranges: RangeSet,
     /// Everything up to this number is in tables; 0 when unknown.
     pub flushed: Seq,
+    /// The largest sequence number in its tables.
+    pub newest: Seq,
     /// Whether parts of its tables are lost.
     pub wounded: bool,
     /// Whether the logs supplied entries that tables also had, or had in newer versions.
@@ -36,6 +38,11 @@ pub(super) struct KeyspaceSource {
 }
 
 impl KeyspaceSource {
+    /// Whether what is written up to `seq` is in its tables, as far as it can be read, and must not be taken from the logs: operands would count twice.
+    pub fn has_operands_up_to(&self, seq: Seq) -> bool {
+        self.options.merge != Merge::None && seq <= self.flushed.max(self.newest)
+    }
+
     /// Whether values have their times behind them.
     pub fn has_times(&self) -> bool {
         self.options.has_history() && self.history_of.is_none()
@@ -213,6 +220,9 @@ impl<'a> Salvage<'a> {
                 if owner.has_history {
                     options.history = Retention::All;
                 }
+                if let Some(merge) = owner.merge.as_ref().and_then(|merge| merge.parse().ok()) {
+                    options.merge = merge;
+                }
                 let (name, history_of) = (owner.name.to_string(), owner.history_of);
                 if let Some(primary) = history_of.filter(|primary| !self.remains.dropped.contains(primary)) {
                     // It may have no table of its own.
@@ -369,6 +379,7 @@ impl<'a> Salvage<'a> {
             });
             let keyspace = self.keyspace(id);
             keyspace.wounded |= !lost.is_empty();
+            keyspace.newest = keyspace.newest.max(survey.max_seq);
             if survey.entries > 0 {
                 keyspace.tables.push(TableSource {
                     number,

@@ -13,10 +13,10 @@ use crate::parts::{
     RateLimiter, RetiredMemtables, Scrub, Snapshots, VisibleSeq, whole,
 };
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering};
-use crate::types::{Filters, IoStats, KeyspaceOptions, Limits, Options};
+use crate::types::{Filters, IoStats, KeyspaceOptions, Limits, Operators, Options};
 use crate::wal::Logs;
 use base::planted::{Bug, planted};
-use base::{Error, ErrorKind, Result, Seq, Time};
+use base::{Error, ErrorKind, MergeOperator, Result, Seq, Time};
 use env::{Env, FileLock, ForkGuard};
 use memtable::{Memtable, SpareMemory};
 use std::path::PathBuf;
@@ -32,6 +32,7 @@ pub(crate) struct DbInner {
     pub dir: PathBuf,
     pub options: Options,
     pub filters: Filters,
+    pub operators: Operators,
     /// The compactions that run with one of them.
     pub filter_jobs: Arc<FilterJobs>,
     /// Unique for each opening of a database in this process.
@@ -242,6 +243,7 @@ impl DbInner {
         name: String,
         options: KeyspaceOptions,
         role: Role,
+        operator: Option<Arc<dyn MergeOperator>>,
         hash_log: Option<Arc<HashLog>>,
     ) -> Arc<KeyspaceInner> {
         let hash_log = options.is_hash_log().then(|| hash_log.unwrap_or_else(|| Arc::new(HashLog::new(id))));
@@ -272,6 +274,7 @@ impl DbInner {
             id,
             role,
             hash_log,
+            operator,
             tail_len,
             limits,
             newest_time: AtomicU64::new(0),
@@ -288,6 +291,7 @@ impl DbInner {
             charges: tree::ReadCharges::new(options.seek_cost, self.signals.trees_due.clone()),
             state: AtomicU8::new(OPEN),
             last_used: AtomicUsize::new(0),
+            memtables_due: self.signals.memtables_due.clone(),
             dead: DeadRanges::new(self.options.dead_range_entries),
             counters,
             options,

@@ -6,11 +6,11 @@ use super::read_at::ReadAt;
 use super::read_state::{ReadState, expiry_len};
 use crate::parts::{DeadRanges, ExpiryClock, FlushGeneration, HeldSeqs, KeyspaceCounters};
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use crate::types::{KeyspaceOptions, Limits};
+use crate::types::{KeyspaceOptions, Limits, Merge, Ttl};
 use crate::wal::Entry;
 use base::expiry::MAX_EXPIRING_LEN;
 use base::limits::MAX_KEYSPACE_NAME_LEN;
-use base::{EntryKind, Error, ErrorKind, Result, Slice, Time, Trailer};
+use base::{EntryKind, Error, ErrorKind, MergeOperator, Result, Slice, Time, Trailer};
 use hashlog::{HintFile, HintOwner};
 use memtable::LogPlace;
 use std::sync::Arc;
@@ -33,6 +33,8 @@ pub(crate) struct KeyspaceInner {
     pub role: Role,
     /// What finds its flushed entries, in place of its tree, which is empty: with `engine` = `hash_log`.
     pub hash_log: Option<Arc<HashLog>>,
+    /// What joins operands to its values, if it has merges and the operator is known.
+    pub operator: Option<Arc<dyn MergeOperator>>,
     /// Bytes behind each value, and in each tombstone: the time of the version, if the keyspace is primary.
     pub tail_len: usize,
     pub limits: Limits,
@@ -61,6 +63,8 @@ pub(crate) struct KeyspaceInner {
     pub state: AtomicU8,
     /// Bytes that were reserved in the previous memtable: the estimate for the next one.
     pub last_used: AtomicUsize,
+    /// Set when reads have charged a memtable its price.
+    pub memtables_due: Arc<AtomicBool>,
     /// Ranges of deleted keys that cursors skip.
     pub dead: DeadRanges,
     pub counters: KeyspaceCounters,
@@ -161,16 +165,68 @@ impl KeyspaceInner {
         entry.cost(self.tail_len) + of_place
     }
 
-    /// Checks that an entry of this kind may be written.
+    /// Checks that an entry of this kind, with this value, may be written.
     ///
     /// # Errors
-    /// `InvalidArgument` for a range delete if there is no order.
+    /// `InvalidArgument` for a range delete if there is no order, an operand if there is no merge operator, and a value or an operand that the
+    /// merge operator does not take.
     #[inline]
-    pub(crate) fn check_kind(&self, kind: EntryKind) -> Result<()> {
-        match &self.hash_log {
-            Some(_) if kind == EntryKind::DeleteRange => Err(self.no_order()),
+    pub(crate) fn check_kind(&self, kind: EntryKind, value: &[u8]) -> Result<()> {
+        match (kind, &self.operator) {
+            (EntryKind::DeleteRange, _) if self.hash_log.is_some() => Err(self.no_order()),
+            (EntryKind::Put | EntryKind::Merge, Some(operator)) => self.check_operand(&**operator, value),
+            (EntryKind::Merge, None) => self.check_merges(),
             _ => Ok(()),
         }
+    }
+
+    #[cold]
+    fn check_operand(&self, operator: &dyn MergeOperator, value: &[u8]) -> Result<()> {
+        operator.check(value).map_err(|e| {
+            let (name, merge) = (&self.name, &self.options.merge);
+            e.context(format!("keyspace {name:?}, merge operator {:?}", merge.to_string()))
+        })
+    }
+
+    /// Checks that the keyspace has merges.
+    ///
+    /// # Errors
+    /// `InvalidArgument`.
+    pub(crate) fn check_merges(&self) -> Result<()> {
+        match self.options.merge {
+            Merge::None => {
+                let what = "has no merge operator: its option merge is none";
+                Err(Error::invalid(format!("keyspace {:?} {what}", self.name)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The operator that a read needs.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is not known.
+    pub(crate) fn known_operator(&self) -> Result<&dyn MergeOperator> {
+        self.operator.as_deref().ok_or_else(|| {
+            let what = "the value is not known: the merge operator";
+            Error::invalid(format!(
+                "keyspace {:?}: {what} {:?} is not registered",
+                self.name,
+                self.options.merge.to_string()
+            ))
+        })
+    }
+
+    /// Whether it may have operands.
+    #[inline]
+    pub(crate) fn has_merges(&self) -> bool {
+        !matches!(self.options.merge, Merge::None)
+    }
+
+    /// Whether a merge reads the value and writes what becomes of it, instead of an operand: where there are no entries below others, or where
+    /// a value may expire, since then only the time of the merge tells what is joined.
+    pub(crate) fn merges_at_once(&self) -> bool {
+        self.hash_log.is_some() || self.tail_len > 0 || self.options.ttl != Ttl::None || self.may_expire()
     }
 
     /// Checks that a put may have this expiry.
@@ -204,6 +260,34 @@ impl KeyspaceInner {
     pub(crate) fn note_expiries(&self) {
         if !self.may_expire() {
             self.has_expiries.store(true, Ordering::Release);
+        }
+    }
+
+    /// Checks that a batch may have an operand.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where a merge reads the value.
+    pub(crate) fn check_operand_in_batch(&self) -> Result<()> {
+        match self.merges_at_once() {
+            true => {
+                let what = "a merge reads the value here, which a batch cannot do: use a transaction";
+                Err(Error::invalid(format!("keyspace {:?}: {what}", self.name)))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Checks that an operand may be written: no entry has an expiry.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    pub(crate) fn check_no_expiries(&self) -> Result<()> {
+        match self.may_expire() {
+            false => Ok(()),
+            true => {
+                let what = "its entries may expire now, so a merge reads the value: repeat it";
+                Err(Error::new(ErrorKind::Conflict, format!("keyspace {:?}: {what}", self.name)))
+            }
         }
     }
 
@@ -311,10 +395,15 @@ impl KeyspaceInner {
     #[inline]
     pub(crate) fn resolve(&self, trailer: Trailer, stored: Slice) -> Result<Slice> {
         match trailer.is_reference() {
-            true => self.segments.read_waiting(&self.segments.decode(&stored)?, false),
+            true => self.read_value(&stored),
             false if self.tail_of(trailer) == 0 => Ok(stored),
             false => Ok(stored.slice_of(self.value_part(trailer, &stored)?)),
         }
+    }
+
+    /// The value outside of the tree to which `reference` refers.
+    pub(crate) fn read_value(&self, reference: &[u8]) -> Result<Slice> {
+        self.segments.read_waiting(&self.segments.decode(reference)?, false)
     }
 
     /// Bytes behind the value of an entry.

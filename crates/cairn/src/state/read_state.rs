@@ -41,6 +41,12 @@ impl ReadState {
         self.memtables().fold(version, |newest, memtable| newest.max(memtable.deleted_before(key, seq)))
     }
 
+    /// Whether the newest entry of `key` in the memtables is an operand.
+    pub(crate) fn has_operand(&self, key: &[u8], seq: Seq) -> bool {
+        let newest = self.memtables().find_map(|memtable| memtable.get(key, seq));
+        newest.is_some_and(|(trailer, _)| trailer.is_merge())
+    }
+
     /// The result of looking `key` up in the memtables, where `deleted` is the newest range tombstone over it: its value, or that it has
     /// none. `None` when no memtable has an entry for the key. `tail_len`: bytes behind each value that are neither part of it nor an expiry.
     #[inline]

@@ -86,7 +86,7 @@ pub(crate) struct Signals {
     pub end: Condvar,
     /// Set when the read charges of a memtable have reached its price, or tombstones on a full disk are to be flushed: the next leader
     /// or the flush thread seals the memtables.
-    pub memtables_due: AtomicBool,
+    pub memtables_due: Arc<AtomicBool>,
     /// The same for a guard or level 0 of some tree (`tree::ReadCharges`): a compaction is to be picked.
     pub trees_due: Arc<std::sync::atomic::AtomicBool>,
 }

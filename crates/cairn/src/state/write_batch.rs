@@ -27,7 +27,7 @@ pub struct Batch {
     pub(crate) user_bytes: u64,
     /// Bytes that `entries` may have in addition when the writes with times of their own become entries of historical keyspaces.
     pub(crate) routed_bytes: usize,
-    /// Whether the batch contains a put.
+    /// Whether the batch contains a put or a merge.
     pub(crate) has_puts: bool,
     /// Whether the batch contains an entry of which the log shall note where it is.
     pub(crate) has_places: bool,
@@ -35,6 +35,8 @@ pub struct Batch {
     pub(crate) has_ranges: bool,
     /// Whether the batch contains a put that expires.
     pub(crate) has_expiries: bool,
+    /// Whether the batch contains an operand.
+    pub(crate) has_merges: bool,
     /// Whether the batch writes to a keyspace with history.
     pub(crate) has_history: bool,
     /// Whether an entry of a keyspace with history gets the time of the batch.
@@ -78,6 +80,14 @@ pub(crate) struct Written {
     /// The bytes to reserve in its memtable.
     pub need: usize,
     pub has_puts: bool,
+    pub has_expiries: bool,
+    pub has_merges: bool,
+}
+
+impl Written {
+    fn new(keyspace: Arc<KeyspaceInner>) -> Written {
+        Written { keyspace, need: 0, has_puts: false, has_expiries: false, has_merges: false }
+    }
 }
 
 impl Batch {
@@ -91,7 +101,7 @@ impl Batch {
             .limits
             .check(key, value)
             .and_then(|()| check_time(keyspace, time, self.is_copy))
-            .and_then(|()| keyspace.check_kind(kind))
+            .and_then(|()| keyspace.check_kind(kind, value))
             .and_then(|()| keyspace.check_expiry(expiry, value.len()))
         {
             self.error = Some(e);
@@ -110,15 +120,19 @@ impl Batch {
         let cost = keyspace.cost_of(&entry);
         let place = self.keyspaces.iter().position(|written| Arc::ptr_eq(&written.keyspace, keyspace));
         let place = place.unwrap_or_else(|| {
-            self.keyspaces.push(Written { keyspace: keyspace.clone(), need: 0, has_puts: false });
+            self.keyspaces.push(Written::new(keyspace.clone()));
             self.keyspaces.len() - 1
         });
-        self.keyspaces[place].need += cost;
-        self.keyspaces[place].has_puts |= kind == EntryKind::Put;
+        let written = &mut self.keyspaces[place];
+        written.need += cost;
+        written.has_puts |= kind.gives_value();
+        written.has_expiries |= expiry.is_some();
+        written.has_merges |= kind == EntryKind::Merge;
         entry.encode(&mut self.entries);
         self.routed_bytes = routed_bytes;
         self.count += 1;
-        self.has_puts |= kind == EntryKind::Put;
+        self.has_puts |= kind.gives_value();
+        self.has_merges |= kind == EntryKind::Merge;
         self.has_ranges |= kind == EntryKind::DeleteRange;
         self.has_expiries |= expiry.is_some();
         self.has_places |= keyspace.notes_place(kind, key.len(), value.len());
@@ -165,10 +179,30 @@ impl Batch {
     fn cut_dead_ranges(&self) {
         let mut entries = Entries::new(&self.entries);
         while let Some(entry) = entries.next() {
-            if entry.kind == EntryKind::Put {
+            if entry.kind.gives_value() {
                 self.keyspace_of(&entry).dead.cut(entry.key);
             }
         }
+    }
+
+    /// Called by the writer before the batch is appended: tells keyspaces that their entries may expire, and checks that there are no operands for those
+    /// where they may.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    pub(crate) fn note_expiries(&self) -> Result<()> {
+        if !self.has_expiries && !self.has_merges {
+            return Ok(());
+        }
+        for written in &self.keyspaces {
+            if written.has_expiries {
+                written.keyspace.note_expiries();
+            }
+            if written.has_merges {
+                written.keyspace.check_no_expiries()?;
+            }
+        }
+        Ok(())
     }
 
     /// The position in `keyspaces` of that of one of its entries.

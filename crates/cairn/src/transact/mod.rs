@@ -4,6 +4,7 @@
 //! what it has read ([`ReadSet`](crate::state::ReadSet)). Its commit is that of a batch, which the holder of the writer refuses if another commit
 //! has changed what was read (`read/changed.rs`). Absent: locks on keys, and anything that other writes do for transactions.
 
+mod merge;
 mod own_writes;
 mod range;
 mod retry;

@@ -3,7 +3,8 @@
 use crate::state::{Batch, KeyspaceInner};
 use crate::types::Bounds;
 use crate::wal::Entry;
-use base::{EntryKind, MAX_SEQ, RangeSet, RangeTombstone, Slice, Time};
+use base::limits::MAX_VALUE_LEN;
+use base::{EntryKind, Error, MAX_SEQ, MergeOperator, RangeSet, RangeTombstone, Result, Slice, Time};
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -11,10 +12,18 @@ use std::sync::Arc;
 /// What a transaction has written to one keyspace.
 #[derive(Default)]
 pub(super) struct OwnWrites {
-    /// The newest write to each key; `None` is a delete.
-    entries: BTreeMap<Slice, Option<OwnValue>>,
+    entries: BTreeMap<Slice, OwnEntry>,
     /// Ranges that were deleted before what is in `entries` was written.
     deleted: RangeSet,
+}
+
+/// What the writes to a key have made of it.
+#[derive(Clone)]
+pub(super) enum OwnEntry {
+    Deleted,
+    Value(OwnValue),
+    /// This is joined to what the key has in the database.
+    Operand(Slice),
 }
 
 /// A value, and when it expires.
@@ -36,16 +45,59 @@ pub(super) enum Own {
     /// Nothing.
     None,
     Deleted,
-    Value(Slice),
+    Value(OwnValue),
+    /// This is joined to the value in the database.
+    Operand(Slice),
 }
 
 impl OwnWrites {
     /// Sets a key to a value with an expiry, or deletes it.
     pub(super) fn write(&mut self, key: &[u8], value: Option<(&[u8], Option<Time>)>) {
-        let value = value.map(|(value, expiry)| OwnValue { value: Slice::copy_from(value), expiry });
+        self.set(
+            key,
+            match value {
+                Some((value, expiry)) => OwnEntry::Value(OwnValue { value: Slice::copy_from(value), expiry }),
+                None => OwnEntry::Deleted,
+            },
+        );
+    }
+
+    /// Notes an operand, which is joined to what was written of the key before.
+    pub(super) fn merge(&mut self, key: &[u8], operand: &[u8], operator: &dyn MergeOperator) -> Result<()> {
+        let join = |value: &Slice| {
+            let mut value = value.to_vec();
+            operator.merge(key, &mut value, operand);
+            Slice::from(value)
+        };
+        let joined = match self.entries.get(key) {
+            Some(OwnEntry::Value(OwnValue { value, expiry })) => {
+                OwnEntry::Value(OwnValue { value: join(value), expiry: *expiry })
+            }
+            Some(OwnEntry::Operand(earlier)) => OwnEntry::Operand(join(earlier)),
+            Some(OwnEntry::Deleted) => {
+                OwnEntry::Value(OwnValue { value: Slice::copy_from(operand), expiry: None })
+            }
+            None if self.deletes(key) => {
+                OwnEntry::Value(OwnValue { value: Slice::copy_from(operand), expiry: None })
+            }
+            None => OwnEntry::Operand(Slice::copy_from(operand)),
+        };
+        let (OwnEntry::Value(OwnValue { value, .. }) | OwnEntry::Operand(value)) = &joined else {
+            return Ok(());
+        };
+        if value.len() > MAX_VALUE_LEN {
+            let what =
+                format!("the operands make a value of {} bytes; {MAX_VALUE_LEN} are allowed", value.len());
+            return Err(Error::invalid(what));
+        }
+        self.set(key, joined);
+        Ok(())
+    }
+
+    fn set(&mut self, key: &[u8], entry: OwnEntry) {
         match self.entries.get_mut(key) {
-            Some(own) => *own = value,
-            None => drop(self.entries.insert(Slice::copy_from(key), value)),
+            Some(own) => *own = entry,
+            None => drop(self.entries.insert(Slice::copy_from(key), entry)),
         }
     }
 
@@ -66,7 +118,8 @@ impl OwnWrites {
     /// What is written of a key, at the time of the transaction.
     pub(super) fn get(&self, key: &[u8], now: Time) -> Own {
         match self.entries.get(key) {
-            Some(Some(own)) if own.is_seen(now) => Own::Value(own.value.clone()),
+            Some(OwnEntry::Value(own)) if own.is_seen(now) => Own::Value(own.clone()),
+            Some(OwnEntry::Operand(operand)) => Own::Operand(operand.clone()),
             Some(_) => Own::Deleted,
             None if self.deletes(key) => Own::Deleted,
             None => Own::None,
@@ -78,7 +131,7 @@ impl OwnWrites {
         !self.deleted.is_empty() && self.deleted.newest(key, MAX_SEQ) > 0
     }
 
-    pub(super) fn range(&self, bounds: &Bounds) -> btree_map::Range<'_, Slice, Option<OwnValue>> {
+    pub(super) fn range(&self, bounds: &Bounds) -> btree_map::Range<'_, Slice, OwnEntry> {
         self.entries.range::<[u8], _>(std_bounds(bounds))
     }
 
@@ -90,11 +143,25 @@ impl OwnWrites {
         }
         for (key, value) in &self.entries {
             match value {
-                Some(own) => batch.push(keyspace, Entry::put(key, &own.value).until(own.expiry)),
-                None => batch.push(keyspace, Entry::delete(key)),
+                OwnEntry::Value(own) => batch.push(keyspace, Entry::put(key, &own.value).until(own.expiry)),
+                OwnEntry::Operand(operand) => batch.push(keyspace, Entry::merge(key, operand)),
+                OwnEntry::Deleted => batch.push(keyspace, Entry::delete(key)),
             }
         }
     }
+}
+
+/// What an operand of the transaction makes of the value that is stored.
+pub(super) fn join(
+    keyspace: &KeyspaceInner,
+    key: &[u8],
+    stored: Option<Slice>,
+    operand: Slice,
+) -> Result<Slice> {
+    let Some(stored) = stored else { return Ok(operand) };
+    let mut value = stored.to_vec();
+    keyspace.known_operator()?.merge(key, &mut value, &operand);
+    Ok(value.into())
 }
 
 /// The same range, but that a range whose end lies before its start is empty.

@@ -1,6 +1,6 @@
 //! Iterators over a range of keys as a transaction sees it: the snapshot, merged with its own writes from both ends.
 
-use super::own_writes::{OwnValue, OwnWrites};
+use super::own_writes::{OwnEntry, OwnWrites, join};
 use crate::read::Range;
 use crate::state::{KeyspaceInner, ReadSet};
 use crate::sync::Mutex;
@@ -24,9 +24,10 @@ pub struct TransactionRange<'a> {
 /// The writes of the transaction in the range.
 struct Own<'a> {
     writes: &'a OwnWrites,
-    entries: Ends<btree_map::Range<'a, Slice, Option<OwnValue>>>,
+    entries: Ends<btree_map::Range<'a, Slice, OwnEntry>>,
     /// The time of the transaction.
     now: Time,
+    keyspace: Arc<KeyspaceInner>,
 }
 
 /// An iterator with an item taken from each end.
@@ -85,7 +86,10 @@ impl<'a> TransactionRange<'a> {
         (keyspace, now): (&Arc<KeyspaceInner>, Time),
         bounds: Bounds,
     ) -> TransactionRange<'a> {
-        let own = own.map(|writes| Own { writes, entries: Ends::new(writes.range(&bounds)), now });
+        let own = own.map(|writes| {
+            let (entries, keyspace) = (Ends::new(writes.range(&bounds)), keyspace.clone());
+            Own { writes, entries, now, keyspace }
+        });
         let noted = reads.map(|reads| {
             let mut noting = reads.lock();
             let ranges = &mut noting.of(keyspace).ranges;
@@ -119,19 +123,23 @@ impl<'a> TransactionRange<'a> {
                 (Some(stored), Some(own)) if BACK => own.cmp(stored),
                 (Some(stored), Some(own)) => stored.cmp(own),
             };
+            let mut found = None;
             if order.is_le() {
-                let entry = stored.take::<BACK>();
-                if order.is_lt() {
-                    match entry {
-                        Some(Ok((key, _))) if own.writes.deletes(&key) => continue,
-                        entry => return entry,
-                    }
+                match stored.take::<BACK>() {
+                    Some(Ok((key, _))) if order.is_lt() && own.writes.deletes(&key) => continue,
+                    Some(Ok((_, value))) if order.is_eq() => found = Some(value),
+                    entry => return entry,
                 }
             }
-            if let Some((key, Some(written))) = own.entries.take::<BACK>()
-                && written.is_seen(own.now)
-            {
-                return Some(Ok((key.clone(), written.value.clone())));
+            match own.entries.take::<BACK>() {
+                Some((key, OwnEntry::Value(written))) if written.is_seen(own.now) => {
+                    return Some(Ok((key.clone(), written.value.clone())));
+                }
+                Some((key, OwnEntry::Operand(operand))) => {
+                    let value = join(&own.keyspace, key, found, operand.clone());
+                    return Some(value.map(|value| (key.clone(), value)));
+                }
+                _ => {}
             }
         }
     }

@@ -1,6 +1,6 @@
 //! [`Transaction`]: reads of a snapshot and writes of its own, until it commits.
 
-use super::own_writes::{Own, OwnWrites};
+use super::own_writes::{Own, OwnWrites, join};
 use super::range::TransactionRange;
 use crate::api::{Database, Keyspace, Snapshot};
 use crate::read::{RangeAt, Version, Versions};
@@ -10,7 +10,7 @@ use crate::types::{Bounds, Durability};
 use crate::wal::Entry;
 use base::limits::MAX_BATCH_LEN;
 use base::planted::{Bug, planted};
-use base::{Error, ErrorKind, Result, Seq, Slice, Time};
+use base::{EntryKind, Error, ErrorKind, Result, Seq, Slice, Time};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,8 +146,13 @@ impl Transaction {
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         let key = key.as_ref();
         match self.own(keyspace).map_or(Own::None, |own| own.get(key, self.snapshot.0.now)) {
-            Own::Value(value) => Ok(Some(value)),
+            Own::Value(own) => Ok(Some(own.value)),
             Own::Deleted => Ok(None),
+            Own::Operand(operand) => {
+                self.note_key(keyspace, key)?;
+                let stored = self.stored(keyspace, key)?;
+                join(&keyspace.inner, key, stored, operand).map(Some)
+            }
             Own::None if planted(Bug::ForgetAbsentReads) => {
                 let found = self.stored(keyspace, key)?;
                 found.is_some().then(|| self.note_key(keyspace, key)).transpose()?;
@@ -167,7 +172,7 @@ impl Transaction {
     pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = key.as_ref();
         match self.own(keyspace).map_or(Own::None, |own| own.get(key, self.snapshot.0.now)) {
-            Own::Value(_) => Ok(true),
+            Own::Value(_) | Own::Operand(_) => Ok(true),
             Own::Deleted => Ok(false),
             Own::None => {
                 self.note_key(keyspace, key)?;
@@ -185,8 +190,9 @@ impl Transaction {
         let mut left = Vec::new();
         for (place, key) in keys.iter().map(AsRef::as_ref).enumerate() {
             match self.own(keyspace).map_or(Own::None, |own| own.get(key, self.snapshot.0.now)) {
-                Own::Value(value) => values[place] = Some(value),
+                Own::Value(own) => values[place] = Some(own.value),
                 Own::Deleted => {}
+                Own::Operand(_) => values[place] = self.get(keyspace, key)?,
                 Own::None => {
                     self.note_key(keyspace, key)?;
                     left.push((place, key));
@@ -368,9 +374,60 @@ impl Transaction {
 
     fn put_own(&mut self, keyspace: &Keyspace, entry: Entry<'_>) -> Result<()> {
         let Entry { key, value, expiry, .. } = entry;
+        keyspace.inner.check_kind(EntryKind::Put, value)?;
         keyspace.inner.check_expiry(expiry, value.len())?;
         self.own_mut(keyspace, key, value)?.write(key, Some((value, expiry)));
         Ok(())
+    }
+
+    /// Joins `operand` to the value of `key`, when the transaction commits. See [`Keyspace::merge`].
+    ///
+    /// It does not count as a read: transactions that merge into a key do not conflict with each other. Where a merge reads the value, in a keyspace
+    /// with history, without order, or in which a value may expire, they do.
+    ///
+    /// # Errors
+    /// As for [`Transaction::put`] and [`Keyspace::merge`]; those of [`Transaction::get`] where the merge reads the value.
+    pub fn merge(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let (key, operand) = (key.as_ref(), operand.as_ref());
+        let inner = &keyspace.inner;
+        inner.check_kind(EntryKind::Merge, operand)?;
+        let operator = inner.known_operator()?;
+        if !inner.merges_at_once() {
+            return self.own_mut(keyspace, key, operand)?.merge(key, operand, operator);
+        }
+        let (value, expiry) =
+            match self.own(keyspace).map_or(Own::None, |own| own.get(key, self.snapshot.0.now)) {
+                Own::Value(own) => (Some(own.value), own.expiry),
+                Own::Deleted => (None, None),
+                own => {
+                    self.note_key(keyspace, key)?;
+                    let at = self.snapshot.at();
+                    let found =
+                        self.snapshot.read(keyspace, |read_state| inner.get_in(read_state, key, &at))?;
+                    if let Some(reads) = &self.reads {
+                        reads.lock().note_expiry(at.soonest());
+                    }
+                    match own {
+                        // Of before the first value that may expire.
+                        Own::Operand(operand) => (Some(join(inner, key, found, operand)?), at.soonest()),
+                        _ => (found, at.soonest()),
+                    }
+                }
+            };
+        let (value, expiry) = match value {
+            None => (operand.to_vec(), inner.default_expiry()),
+            Some(value) => {
+                let mut value = value.to_vec();
+                operator.merge(key, &mut value, operand);
+                (value, expiry)
+            }
+        };
+        self.put_own(keyspace, Entry::put(key, &value).until(expiry))
     }
 
     /// Deletes `key`, when the transaction commits.

@@ -5,14 +5,14 @@ use crate::api::Keyspace;
 use crate::state::{Batch, ReadSet};
 use crate::types::Durability;
 use crate::wal::Entry;
-use base::{Result, Slice};
+use base::{EntryKind, Result, Slice, Time};
 
 /// What to do with a key, after a look at its value.
 enum Step<T> {
     /// Leaves it as it is.
     Keep(T),
-    /// Sets its value, or deletes it.
-    Write(Option<Vec<u8>>, T),
+    /// Sets its value, with an expiry, or deletes it.
+    Write(Option<(Vec<u8>, Option<Time>)>, T),
 }
 
 impl Keyspace {
@@ -59,10 +59,10 @@ impl Keyspace {
         durability: Durability,
     ) -> Result<std::result::Result<(), Option<Slice>>> {
         let (current, new) = (current.as_ref().map(AsRef::as_ref), new.as_ref().map(AsRef::as_ref));
-        self.update_key(key.as_ref(), durability, |value| match value.as_deref() == current {
+        self.update_key(key.as_ref(), durability, |value, _| match value.as_deref() == current {
             // Nothing to nothing is no write.
             true if value.is_none() && new.is_none() => Step::Keep(Ok(())),
-            true => Step::Write(new.map(<[u8]>::to_vec), Ok(())),
+            true => Step::Write(new.map(|new| self.to_put(new.to_vec())), Ok(())),
             false => Step::Keep(Err(value)),
         })
     }
@@ -86,9 +86,9 @@ impl Keyspace {
         durability: Durability,
     ) -> Result<Option<Slice>> {
         let value = value.as_ref();
-        self.update_key(key.as_ref(), durability, |present| match present {
+        self.update_key(key.as_ref(), durability, |present, _| match present {
             Some(present) => Step::Keep(Some(present)),
-            None => Step::Write(Some(value.to_vec()), None),
+            None => Step::Write(Some(self.to_put(value.to_vec())), None),
         })
     }
 
@@ -129,12 +129,34 @@ impl Keyspace {
         mut update: impl FnMut(Option<&[u8]>) -> Option<V>,
         durability: Durability,
     ) -> Result<Option<Slice>> {
-        self.update_key(key.as_ref(), durability, |value| {
+        self.update_key(key.as_ref(), durability, |value, _| {
             let new = update(value.as_deref()).map(|new| new.as_ref().to_vec());
             match (&value, &new) {
                 (None, None) => Step::Keep(None),
-                _ => Step::Write(new, value),
+                _ => Step::Write(new.map(|new| self.to_put(new)), value),
             }
+        })
+    }
+
+    /// A value to put, with the expiry that a put gives it.
+    fn to_put(&self, value: Vec<u8>) -> (Vec<u8>, Option<Time>) {
+        (value, self.inner.default_expiry())
+    }
+
+    /// [`Keyspace::merge`] as a read of the value and a put. The expiry of the value stays.
+    pub(super) fn merge_at_once(&self, key: &[u8], operand: &[u8], durability: Durability) -> Result<()> {
+        self.inner.check_kind(EntryKind::Merge, operand)?;
+        let operator = self.inner.known_operator()?;
+        self.update_key(key, durability, |value, expiry| {
+            let merged = match value {
+                None => self.to_put(operand.to_vec()),
+                Some(value) => {
+                    let mut value = value.to_vec();
+                    operator.merge(key, &mut value, operand);
+                    (value, expiry)
+                }
+            };
+            Step::Write(Some(merged), ())
         })
     }
 
@@ -143,7 +165,7 @@ impl Keyspace {
         &self,
         key: &[u8],
         durability: Durability,
-        mut step: impl FnMut(Option<Slice>) -> Step<T>,
+        mut step: impl FnMut(Option<Slice>, Option<Time>) -> Step<T>,
     ) -> Result<T> {
         self.inner.limits.check(key, &[])?;
         loop {
@@ -157,13 +179,13 @@ impl Keyspace {
             let found = self.inner.get_in(&read_state, key, &at).map_err(|e| self.read_error(e))?;
             reads.note_expiry(at.soonest());
             drop(read_state);
-            let (new, result) = match step(found) {
+            let (new, result) = match step(found, at.soonest()) {
                 Step::Keep(result) => return Ok(result),
                 Step::Write(new, result) => (new, result),
             };
             let mut batch = Batch::default();
             match &new {
-                Some(new) => batch.push(&self.inner, Entry::put(key, new).until(self.inner.default_expiry())),
+                Some((new, expiry)) => batch.push(&self.inner, Entry::put(key, new).until(*expiry)),
                 None => batch.push(&self.inner, Entry::delete(key)),
             }
             match self.database().write_batch(batch, Some(Box::new(reads)), durability) {

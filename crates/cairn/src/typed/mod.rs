@@ -139,6 +139,14 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
         self.keyspace.put(encoded(key), encoded_value(value)?)
     }
 
+    /// Joins an operand to the value of a key: see [`Keyspace::merge`]. The operators `i64_add`, `i64_max` and `i64_min` take values of the type `i64`.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::merge`]; those of encoding the operand.
+    pub fn merge(&self, key: &K::Borrowed, operand: &V::Borrowed) -> Result<()> {
+        self.keyspace.merge(encoded(key), encoded_value(operand)?)
+    }
+
     /// [`TypedKeyspace::put`] with a durability of its own.
     ///
     /// # Errors
@@ -354,6 +362,14 @@ impl<K: Key, V: Value> TypedTransaction<'_, K, V> {
     /// As for [`Transaction::put`]; those of encoding the value.
     pub fn put(&mut self, key: &K::Borrowed, value: &V::Borrowed) -> Result<()> {
         self.transaction.put(&self.of.keyspace, encoded(key), encoded_value(value)?)
+    }
+
+    /// Joins an operand to the value of a key: see [`TypedKeyspace::merge`].
+    ///
+    /// # Errors
+    /// As for [`Transaction::merge`]; those of encoding the operand.
+    pub fn merge(&mut self, key: &K::Borrowed, operand: &V::Borrowed) -> Result<()> {
+        self.transaction.merge(&self.of.keyspace, encoded(key), encoded_value(operand)?)
     }
 
     /// Deletes a key.

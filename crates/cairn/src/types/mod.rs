@@ -4,6 +4,7 @@
 
 mod bounds;
 mod filters;
+mod merge;
 mod options;
 mod stats;
 mod stats_text;
@@ -11,6 +12,8 @@ mod stats_text;
 pub(crate) use bounds::{Bounds, Limits, successor};
 pub(crate) use filters::Filters;
 pub use history::Retention;
+pub(crate) use merge::Operators;
+pub use merge::{ByteSet, Merge};
 pub use options::{
     Compression, Durability, Engine, GuardPolicy, KeyspaceOptions, OptionSpec, Options, PlacementPolicy,
     Preset, TableFormat, Ttl,

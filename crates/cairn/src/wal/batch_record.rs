@@ -18,8 +18,8 @@ const BATCH_WITH_RANGES: u8 = 1;
 /// their own.
 const BATCH_WITH_TIME: u8 = 2;
 
-/// Version of a batch with entries that expire. It may have all that others have.
-const BATCH_WITH_EXPIRIES: u8 = 3;
+/// Version of a batch with entries that expire, or with operands of merges. It may have all that others have.
+const BATCH_WITH_ALL: u8 = 3;
 
 /// Added to the code of an entry that has a time of its own.
 const HAS_TIME: u8 = 0x10;
@@ -32,8 +32,8 @@ const HAS_EXPIRY: u8 = 0x20;
 pub(crate) struct BatchHead {
     /// Whether range tombstones are allowed.
     pub ranges: bool,
-    /// Whether expiries are allowed.
-    pub expiries: bool,
+    /// Whether expiries and operands are allowed.
+    pub all: bool,
     /// The sequence number of the first entry.
     pub first_seq: Seq,
     /// The number of entries.
@@ -48,17 +48,18 @@ impl BatchHead {
         self.first_seq + self.count.max(1) - 1
     }
 
-    /// Appends the head: version, sequence number, number of entries, and the time if there is one. With expiries a field says whether there is.
+    /// Appends the head: version, sequence number, number of entries, and the time if there is one. With expiries or operands a field says whether
+    /// there is.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.push(match (self.time, self.ranges) {
-            _ if self.expiries => BATCH_WITH_EXPIRIES,
+            _ if self.all => BATCH_WITH_ALL,
             (Some(_), _) => BATCH_WITH_TIME,
             (None, true) => BATCH_WITH_RANGES,
             (None, false) => BATCH_PLAIN,
         });
         put_varint(out, self.first_seq);
         put_varint(out, self.count);
-        if self.expiries {
+        if self.all {
             out.push(self.time.is_some().into());
         }
         if let Some(time) = self.time {
@@ -92,6 +93,10 @@ impl<'a> Entry<'a> {
 
     pub(crate) fn put(key: &'a [u8], value: &'a [u8]) -> Entry<'a> {
         Entry::new(EntryKind::Put, key, value)
+    }
+
+    pub(crate) fn merge(key: &'a [u8], operand: &'a [u8]) -> Entry<'a> {
+        Entry::new(EntryKind::Merge, key, operand)
     }
 
     pub(crate) fn delete(key: &'a [u8]) -> Entry<'a> {
@@ -178,13 +183,13 @@ pub(crate) struct Entries<'a> {
     ranges: bool,
     /// Whether entries with times of their own are allowed.
     times: bool,
-    /// Whether expiries are allowed.
-    expiries: bool,
+    /// Whether expiries and operands are allowed.
+    all: bool,
 }
 
 impl<'a> Entries<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Entries { reader: Reader::new(bytes), ranges: true, times: true, expiries: true }
+        Entries { reader: Reader::new(bytes), ranges: true, times: true, all: true }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -200,12 +205,13 @@ impl<'a> Entries<'a> {
     pub(crate) fn next(&mut self) -> Option<Entry<'a>> {
         let code = self.reader.u8()?;
         let has_time = self.times && code & HAS_TIME != 0;
-        let has_expiry = self.expiries && code & HAS_EXPIRY != 0;
+        let has_expiry = self.all && code & HAS_EXPIRY != 0;
         let known = if has_time { HAS_TIME } else { 0 } | if has_expiry { HAS_EXPIRY } else { 0 };
         let kind = match code & !known {
             code if code == EntryKind::DeleteRange as u8 && self.ranges && known == 0 => {
                 EntryKind::DeleteRange
             }
+            code if code == EntryKind::Merge as u8 && (!self.all || known != 0) => return None,
             code => EntryKind::from_code(code).filter(|kind| !has_expiry || *kind == EntryKind::Put)?,
         };
         let keyspace = self.reader.varint()?;
@@ -220,7 +226,7 @@ impl<'a> Entries<'a> {
         let key = self.reader.bytes(MAX_KEY_LEN)?;
         let value = match kind {
             EntryKind::Put if has_expiry => self.reader.bytes(MAX_EXPIRING_LEN)?,
-            EntryKind::Put => self.reader.bytes(MAX_VALUE_LEN)?,
+            EntryKind::Put | EntryKind::Merge => self.reader.bytes(MAX_VALUE_LEN)?,
             EntryKind::Delete => &[],
             // Only tables have these.
             EntryKind::Reference | EntryKind::ExpiringPut | EntryKind::ExpiringReference => return None,
@@ -243,30 +249,30 @@ pub(crate) struct BatchRecord<'a> {
 pub(crate) fn decode_batch(record: &[u8]) -> Option<BatchRecord<'_>> {
     let mut reader = Reader::new(record);
     let version = reader.u8()?;
-    if version > BATCH_WITH_EXPIRIES {
+    if version > BATCH_WITH_ALL {
         return None;
     }
     let first_seq = reader.varint().filter(|&seq| seq > 0)?;
     let count = reader.varint().filter(|&count| first_seq.saturating_add(count) <= base::MAX_SEQ)?;
     let has_time = match version {
-        BATCH_WITH_EXPIRIES => reader.u8().filter(|has_time| *has_time <= 1)? == 1,
+        BATCH_WITH_ALL => reader.u8().filter(|has_time| *has_time <= 1)? == 1,
         version => version == BATCH_WITH_TIME,
     };
     let time = match has_time {
         true => Some(reader.varint().map(Time::from_micros).filter(|time| *time < Time::MAX)?),
         false => None,
     };
-    let (ranges, expiries) = (version != BATCH_PLAIN, version == BATCH_WITH_EXPIRIES);
+    let (ranges, all) = (version != BATCH_PLAIN, version == BATCH_WITH_ALL);
     Some(BatchRecord {
-        head: BatchHead { ranges, expiries, first_seq, count, time },
-        entries: Entries { ranges, times: has_time, expiries, ..Entries::new(reader.rest()) },
+        head: BatchHead { ranges, all, first_seq, count, time },
+        entries: Entries { ranges, times: has_time, all, ..Entries::new(reader.rest()) },
     })
 }
 
 /// The error for a non-empty record that is not a batch.
 pub(crate) fn batch_error(record: &[u8], log: &Path, offset: u64) -> Error {
     match record.first() {
-        Some(&version) if version > BATCH_WITH_EXPIRIES => {
+        Some(&version) if version > BATCH_WITH_ALL => {
             let what = format!("{}, offset {offset}: a batch of version {version}", log.display());
             Error::new(ErrorKind::Unsupported, format!("{what}, which this Cairn does not know"))
         }
@@ -281,7 +287,7 @@ mod tests {
     #[test]
     fn batches_round_trip_and_hostile_ones_are_refused() {
         let mut record = Vec::new();
-        let head = BatchHead { ranges: false, expiries: false, first_seq: 300, count: 2, time: None };
+        let head = BatchHead { ranges: false, all: false, first_seq: 300, count: 2, time: None };
         head.put(&mut record);
         Entry { keyspace: 7, ..Entry::put(b"key", b"value") }.encode(&mut record);
         Entry { keyspace: 1, ..Entry::delete(b"") }.encode(&mut record);
@@ -322,7 +328,7 @@ mod tests {
             for (kind, key, value) in [(EntryKind::Put, &b"k"[..], &b"v"[..]), (EntryKind::Delete, b"k", b"")]
             {
                 let mut record = Vec::new();
-                BatchHead { ranges: true, expiries: false, first_seq: 3, count: 1, time: of_batch }
+                BatchHead { ranges: true, all: false, first_seq: 3, count: 1, time: of_batch }
                     .put(&mut record);
                 Entry { keyspace: 2, ..Entry::new(kind, key, value).at(time) }.encode(&mut record);
                 let mut batch = decode_batch(&record).unwrap();
@@ -352,7 +358,7 @@ mod tests {
         {
             for ranges in [true, false] {
                 let mut record = Vec::new();
-                BatchHead { ranges, expiries: false, first_seq: 3, count: 1, time: None }.put(&mut record);
+                BatchHead { ranges, all: false, first_seq: 3, count: 1, time: None }.put(&mut record);
                 let (key, value) = (from.as_bytes(), to.as_bytes());
                 Entry { keyspace: 2, ..Entry::new(EntryKind::DeleteRange, key, value) }.encode(&mut record);
                 let mut batch = decode_batch(&record).unwrap();
@@ -377,7 +383,7 @@ mod tests {
             (false, None, None),
         ] {
             let mut record = Vec::new();
-            let head = BatchHead { ranges: true, expiries, first_seq: 3, count: 1, time };
+            let head = BatchHead { ranges: true, all: expiries, first_seq: 3, count: 1, time };
             head.put(&mut record);
             Entry { keyspace: 2, ..Entry::put(b"k", b"v").at(own).until(expiry) }.encode(&mut record);
             let mut batch = decode_batch(&record).unwrap();
@@ -410,7 +416,7 @@ mod tests {
         for code in [EntryKind::ExpiringPut, EntryKind::ExpiringReference, EntryKind::Reference] {
             assert!(refused(code as u8, 5), "only tables have these");
         }
-        let mut head = vec![BATCH_WITH_EXPIRIES, 3, 1];
+        let mut head = vec![BATCH_WITH_ALL, 3, 1];
         assert!(decode_batch(&head).is_none());
         head.push(2);
         assert!(decode_batch(&head).is_none());

@@ -24,7 +24,7 @@ pub(crate) fn append_entry(
     entry: &Entry<'_>,
 ) -> Result<AppendedEntry> {
     record.clear();
-    BatchHead { ranges: false, expiries: entry.expiry.is_some(), first_seq: seq, count: 1, time }.put(record);
+    BatchHead { ranges: false, all: entry.expiry.is_some(), first_seq: seq, count: 1, time }.put(record);
     let at = chunk_place(writer.len(), record.len() as u64);
     entry.encode(record);
     let value_at = payload_offset(writer.len(), (record.len() - entry.value.len()) as u64);

@@ -55,17 +55,17 @@ impl DbInner {
     ) -> Result<()> {
         let (seq, start) = (writer.next_seq, writer.log.len());
         writer.next_seq += 1;
-        if entry.kind == EntryKind::Put {
+        if entry.kind.gives_value() {
             keyspace.dead.note_put(entry.key, seq);
         }
         writer.scratch.clear();
-        BatchHead { ranges: false, expiries: entry.expiry.is_some(), first_seq: seq, count: 1, time }
-            .put(&mut writer.scratch);
+        let all = entry.expiry.is_some() || entry.kind == EntryKind::Merge;
+        BatchHead { ranges: false, all, first_seq: seq, count: 1, time }.put(&mut writer.scratch);
         let entry_at = writer.scratch.len();
         entry.put_head(&mut writer.scratch);
         let head = writer.scratch.len();
         match entry.kind {
-            EntryKind::Put => {
+            EntryKind::Put | EntryKind::Merge => {
                 put_varint(&mut writer.scratch, entry.value.len() as u64);
                 let (head, value_len) = writer.scratch.split_at(head);
                 let index = head.len() + entry.key.len() + value_len.len();
@@ -73,7 +73,7 @@ impl DbInner {
                 if keyspace.hash_log.is_some() {
                     let offset = pack(chunk_place(start, entry_at as u64));
                     memtable.note_place(LogPlace { seq, log: writer.log.number(), offset });
-                } else if keyspace.options.is_large(entry.key.len(), entry.value.len()) {
+                } else if keyspace.notes_place(entry.kind, entry.key.len(), entry.value.len()) {
                     let offset = payload_offset(start, index as u64);
                     memtable.note_place(LogPlace { seq, log: writer.log.number(), offset });
                 }
@@ -87,7 +87,7 @@ impl DbInner {
                 }
                 Ok(())
             }
-            _ => unreachable!("a single write is a put or a delete"),
+            _ => unreachable!("a single write is a put, a merge or a delete"),
         }
     }
 
@@ -97,8 +97,9 @@ impl DbInner {
         writer.next_seq += batch.numbers();
         batch.note_puts(writer.next_seq - 1);
         writer.scratch.clear();
-        let Batch { has_ranges: ranges, has_expiries: expiries, count, time, .. } = *batch;
-        let head = BatchHead { ranges, expiries, first_seq, count, time };
+        let Batch { has_ranges: ranges, count, time, .. } = *batch;
+        let all = batch.has_expiries || batch.has_merges;
+        let head = BatchHead { ranges, all, first_seq, count, time };
         head.put(&mut writer.scratch);
         let (start, head) = (writer.log.len(), writer.scratch.len());
         let parts: [&[u8]; 2] = [&writer.scratch, &batch.entries];
@@ -183,9 +184,6 @@ pub(super) fn insert(batch: &Batch, first_seq: Seq) {
         let entry = entries.next().expect("a batch is well-formed: it was encoded by push");
         let (keyspace, read_state, tail) =
             places.iter().find(|(k, ..)| k.id == entry.keyspace).expect("push noted the keyspace");
-        if entry.expiry.is_some() {
-            keyspace.note_expiries();
-        }
         let own = entry.time.map(|_| keyspace.tail(entry.time));
         entry.insert(&read_state.memtable, seq, own.as_ref().unwrap_or(tail));
         seq += 1;

@@ -69,7 +69,7 @@ impl DbInner {
     ) -> Result<()> {
         let Entry { kind, key, value, time, .. } = entry;
         keyspace.limits.check(key, value)?;
-        keyspace.check_kind(kind)?;
+        keyspace.check_kind(kind, value)?;
         keyspace.check_expiry(entry.expiry, value.len())?;
         check_time(keyspace, time, false)?;
         let as_batch = || {
@@ -80,7 +80,7 @@ impl DbInner {
         if !self.is_newest(keyspace, time) {
             return self.write_batch(as_batch(), None, durability);
         }
-        if kind == EntryKind::Put {
+        if kind.gives_value() {
             self.admit()?;
             self.admit_to_index(keyspace)?;
         }
@@ -102,12 +102,7 @@ impl DbInner {
         let deletes = kind == EntryKind::Delete;
         let log = || self.log_one(&mut writer, keyspace, &entry, durability);
         let (seq, read_state, tail) = self.retry_after_freeing(deletes, log)?;
-        let insert = || {
-            if entry.expiry.is_some() {
-                keyspace.note_expiries();
-            }
-            entry.insert(&read_state.memtable, seq, &tail);
-        };
+        let insert = || entry.insert(&read_state.memtable, seq, &tail);
         if planted(Bug::PublishBeforeInsert) {
             drop(writer);
             drop(Publishing::new(self, seq, seq));
@@ -281,6 +276,11 @@ impl DbInner {
     ) -> Result<(Seq, Guard<Arc<ReadState>>, Tail)> {
         self.status.check_running()?;
         keyspace.check_open()?;
+        if entry.expiry.is_some() {
+            keyspace.note_expiries();
+        } else if entry.kind == EntryKind::Merge {
+            keyspace.check_no_expiries()?;
+        }
         let user_bytes = (entry.key.len() + entry.value.len()) as u64;
         self.throttle(writer, user_bytes);
         self.keep_in_bounds(writer)?;

@@ -83,6 +83,7 @@ impl DbInner {
         ready: &mut Vec<Member>,
     ) -> Result<()> {
         self.status.check_running()?;
+        batch.note_expiries()?;
         self.throttle(writer, batch.user_bytes);
         if ready.is_empty() {
             self.keep_in_bounds(writer)?;

@@ -58,25 +58,36 @@ pub struct PutArgs {
     pairs: Vec<OsString>,
 }
 
-/// Stores values under keys, in one batch.
-pub fn put(args: PutArgs) -> Result<()> {
-    if !args.pairs.len().is_multiple_of(2) {
-        return Err(Failure::usage("put takes pairs: KEY VALUE [KEY VALUE]..."));
+/// The keys and values of `put` and `merge`.
+fn records(
+    command: &str,
+    pairs: &[OsString],
+    form: FormArgs,
+    types: &TypeArgs,
+) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    if !pairs.len().is_multiple_of(2) {
+        return Err(Failure::usage(format!("{command} takes pairs: KEY VALUE [KEY VALUE]...")));
     }
-    if args.pairs.iter().skip(1).step_by(2).filter(|v| *v == "-").count() > 1 {
+    if pairs.iter().skip(1).step_by(2).filter(|v| *v == "-").count() > 1 {
         return Err(Failure::usage("only one value can be read from standard input"));
     }
     let mut records = Vec::new();
-    for pair in args.pairs.chunks_exact(2) {
+    for pair in pairs.chunks_exact(2) {
         let value = match pair[1] == "-" {
             true => {
-                let value = value_from_stdin(args.form.hex)?;
-                args.types.value_type.map_or(Ok(value.clone()), |value_type| value_type.encode(&value))?
+                let value = value_from_stdin(form.hex)?;
+                types.value_type.map_or(Ok(value.clone()), |value_type| value_type.encode(&value))?
             }
-            false => args.types.value(&pair[1], args.form.hex)?,
+            false => types.value(&pair[1], form.hex)?,
         };
-        records.push((args.types.key(&pair[0], args.form.hex)?, value));
+        records.push((types.key(&pair[0], form.hex)?, value));
     }
+    Ok(records)
+}
+
+/// Stores values under keys, in one batch.
+pub fn put(args: PutArgs) -> Result<()> {
+    let records = records("put", &args.pairs, args.form, &args.types)?;
     let create = Create { database: true, keyspace: NewKeyspace::by_flag(args.new_keyspace.create_keyspace) };
     let store = Store::open_with(&args.db, &args.keyspace, &args.create, create)?;
     let mut batch = store.db.batch();
@@ -92,6 +103,49 @@ pub fn put(args: PutArgs) -> Result<()> {
     store.close()?;
     if args.form.json {
         print_json(&mut stdout(), &serde_json::json!({ "put": records.len() }))?;
+    }
+    Ok(())
+}
+
+const MERGE_EXAMPLES: &str = "\
+Examples:
+  cairn put --db /tmp/d -k lists --create --set merge=append alice a,
+  cairn merge --db /tmp/d -k lists alice b, bob c,            several in one step: all or none
+  cairn merge --db /tmp/d -k sums --create --set merge=i64_add --type int visits 1
+  cairn merge --db /tmp/d -k counts --hex 6b 0100000000000000   eight bytes, for u64_add";
+
+/// Arguments of `merge`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = MERGE_EXAMPLES)]
+pub struct MergeArgs {
+    #[command(flatten)]
+    db: DbArgs,
+    #[command(flatten)]
+    keyspace: KeyspaceArgs,
+    #[command(flatten)]
+    new_keyspace: NewKeyspaceArgs,
+    #[command(flatten)]
+    create: CreateArgs,
+    #[command(flatten)]
+    form: FormArgs,
+    #[command(flatten)]
+    types: TypeArgs,
+    /// Pairs of key and operand. An operand of `-` is read from standard input, byte for byte
+    #[arg(value_names = ["KEY", "OPERAND"], required = true, num_args = 2.., allow_negative_numbers = true)]
+    pairs: Vec<OsString>,
+}
+
+/// Joins operands to the values of keys, in one step.
+pub fn merge(args: MergeArgs) -> Result<()> {
+    let records = records("merge", &args.pairs, args.form, &args.types)?;
+    let create = Create { database: true, keyspace: NewKeyspace::by_flag(args.new_keyspace.create_keyspace) };
+    let store = Store::open_with(&args.db, &args.keyspace, &args.create, create)?;
+    store.db.transaction(|tx| {
+        records.iter().try_for_each(|(key, operand)| tx.merge(&store.keyspace, key, operand))
+    })?;
+    store.close()?;
+    if args.form.json {
+        print_json(&mut stdout(), &serde_json::json!({ "merged": records.len() }))?;
     }
     Ok(())
 }

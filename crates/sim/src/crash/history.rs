@@ -4,7 +4,7 @@
 use super::ledger::Ledger;
 use super::setup::{Coverage, Focus, PATH, draw_options};
 use super::trials::Trials;
-use crate::data::{Value, far_expiry};
+use crate::data::{Value, appended, far_expiry, operand, put_or_merge};
 use crate::finding::{Finding, Outcome};
 use crate::jobs::Job;
 use crate::model::{Incarnation, Write};
@@ -165,7 +165,7 @@ impl History {
     fn commit(&mut self, len: usize) -> Outcome {
         let mut batch = self.db().batch();
         let mut writes = Vec::new();
-        let mut ranges = false;
+        let (mut ranges, mut old) = (false, None);
         for _ in 0..len {
             let (keyspace, incarnation) = self.draw_keyspace();
             let key = format!("key/{:03}", self.rng.below(self.keys)).into_bytes();
@@ -183,8 +183,11 @@ impl History {
                 continue;
             }
             let value = if self.rng.chance(1, 5) { None } else { Some(draw_value(&mut self.rng)) };
+            let before: Vec<Write> = writes.iter().map(|(_, w): &(Keyspace, Write)| w.clone()).collect();
+            old = self.ledger().value(incarnation, &key, &before);
+            let value = value.map(|value| appended(&keyspace, old.as_ref(), value));
             match &value {
-                Some(value) => batch.put_until(&keyspace, &key, &value[..], far_expiry(&keyspace, value)),
+                Some(value) => put_or_merge(&mut batch, &keyspace, &key, old.as_ref(), value),
                 None => batch.delete(&keyspace, &key),
             }
             writes.push((keyspace, Write { keyspace: incarnation, key, value }));
@@ -203,10 +206,13 @@ impl History {
         if single {
             let (keyspace, write) = &writes[0];
             match &write.value {
-                Some(value) => {
-                    let expiry = far_expiry(keyspace, value);
-                    keyspace.put_until_with(&write.key, &value[..], expiry, durability)?;
-                }
+                Some(value) => match operand(keyspace, old.as_ref(), value) {
+                    Some(operand) => keyspace.merge_with(&write.key, operand, durability)?,
+                    None => {
+                        let expiry = far_expiry(keyspace, value);
+                        keyspace.put_until_with(&write.key, &value[..], expiry, durability)?;
+                    }
+                },
                 None => keyspace.delete_with(&write.key, durability)?,
             }
         } else {

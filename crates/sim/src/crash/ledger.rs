@@ -122,6 +122,14 @@ impl Ledger {
         self.commits.len()
     }
 
+    /// The value of a key after the writes `before` of the same batch.
+    pub fn value(&self, keyspace: Incarnation, key: &[u8], before: &[Write]) -> Option<Value> {
+        match before.iter().rev().find(|write| write.keyspace == keyspace && write.key == key) {
+            Some(write) => write.value.clone(),
+            None => self.contents.get(&keyspace)?.get(key).cloned(),
+        }
+    }
+
     /// The deletes that a range deletion amounts to, after the writes `before` of the same batch.
     pub fn deletes(
         &self,

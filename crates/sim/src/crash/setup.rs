@@ -2,7 +2,7 @@
 
 use crate::random::{Draw, Rng};
 use crate::sets::PLACEMENTS;
-use cairn::{Compression, KeyspaceOptions, Preset, Retention, TableFormat};
+use cairn::{Compression, KeyspaceOptions, Merge, Preset, Retention, TableFormat};
 use std::sync::{Mutex, MutexGuard};
 
 /// Path of the database on the simulated disk.
@@ -47,6 +47,7 @@ pub(super) fn draw_options(rng: &mut Rng) -> KeyspaceOptions {
         .filter_bits_per_key(*rng.pick(&[0, 10]))
         .placement(*rng.pick(&PLACEMENTS))
         .large_up_to(*rng.pick(&[0.02, 0.2, 1.0]))
+        .merge(rng.pick(&[Merge::None, Merge::None, Merge::Append]).clone())
         .history(*rng.pick(&[Retention::None, Retention::None, Retention::All, Retention::Versions(2)]))
 }
 

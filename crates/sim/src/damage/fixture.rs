@@ -1,7 +1,7 @@
 //! Builds a small, fully synced database, and records its true content.
 
 use crate::damage::layout::Layout;
-use crate::data::{Value, far_expiry};
+use crate::data::{Value, appended, put_or_merge};
 use crate::finding::{Outcome, ensure};
 use crate::model::{Incarnation, Write};
 use crate::random::{Draw, Rng, derive};
@@ -288,9 +288,10 @@ impl Script {
             let key = format!("k{:02}", 2 * self.rng.below(12)).into_bytes();
             let content = state.entry(incarnation).or_default();
             let value = (!self.rng.chance(1, 6)).then(|| draw_value(&mut self.rng));
+            let value = value.map(|value| appended(&keyspace, content.get(&key), value));
             match &value {
                 Some(value) => {
-                    batch.put_until(&keyspace, &key, &value[..], far_expiry(&keyspace, value));
+                    put_or_merge(&mut batch, &keyspace, &key, content.get(&key), value);
                     content.insert(key.clone(), value.clone());
                 }
                 None => {

@@ -4,7 +4,7 @@
 use super::expect::{Contents, End, Expected, read_all};
 use super::script::{Call, Change, NAMES, Script};
 use super::watch::Watch;
-use crate::data::{Value, far_expiry};
+use crate::data::{Value, appended, far_expiry, operand, put_or_merge};
 use crate::finding::{Finding, Outcome, ensure, show};
 use crate::model::{Incarnation, Write};
 use crate::ordering::{has_order, sorted_entries};
@@ -278,11 +278,11 @@ impl<'a> Trial<'a> {
             return self.commit_transaction(drawn, durability);
         }
         let (mut batch, mut writes, mut single) = (self.db().batch(), Vec::new(), None);
+        // The operand, if the only write is a merge.
+        let mut alone_as: Option<Vec<u8>> = None;
         for (n, key, change) in drawn {
             let Some((keyspace, incarnation)) = self.keyspace(*n) else { return Committed::NoKeyspace };
-            let mut write = |key: &[u8], value| {
-                writes.push(Write { keyspace: incarnation, key: key.to_vec(), value });
-            };
+            let deleted = |key: &[u8]| Write { keyspace: incarnation, key: key.to_vec(), value: None };
             single = None;
             match change {
                 Change::DeleteRange(to, keys) => {
@@ -290,21 +290,30 @@ impl<'a> Trial<'a> {
                         true => batch.delete_range(&keyspace, &key[..]..&to[..]),
                         false => keys.iter().for_each(|key| batch.delete(&keyspace, key)),
                     }
-                    keys.iter().for_each(|key| write(key, None));
+                    writes.extend(keys.iter().map(|key| deleted(key)));
                     continue;
                 }
                 Change::Put(value) => {
-                    batch.put_until(&keyspace, key, &value[..], far_expiry(&keyspace, value));
-                    write(key, Some(value.clone()));
+                    let before =
+                        writes.iter().rev().find(|w: &&Write| w.keyspace == incarnation && w.key == *key);
+                    let now = || self.expected.now().get(&incarnation)?.get(key).cloned();
+                    let old = before.map_or_else(now, |write| write.value.clone());
+                    let value = appended(&keyspace, old.as_ref(), value.clone());
+                    put_or_merge(&mut batch, &keyspace, key, old.as_ref(), &value);
+                    alone_as = operand(&keyspace, old.as_ref(), &value).map(<[u8]>::to_vec);
+                    writes.push(Write { keyspace: incarnation, key: key.to_vec(), value: Some(value) });
                 }
                 Change::Delete => {
                     batch.delete(&keyspace, key);
-                    write(key, None);
+                    writes.push(deleted(key));
                 }
             }
             single = Some(keyspace);
         }
         let result = match (single, &writes[..]) {
+            (Some(keyspace), [Write { key, value: Some(_), .. }]) if alone && alone_as.is_some() => {
+                keyspace.merge_with(key, alone_as.unwrap_or_default(), durability)
+            }
             (Some(keyspace), [Write { key, value: Some(value), .. }]) if alone => {
                 keyspace.put_until_with(key, &value[..], far_expiry(&keyspace, value), durability)
             }
@@ -322,7 +331,7 @@ impl<'a> Trial<'a> {
             let mut write = |key: &[u8], value| {
                 writes.push(Write { keyspace: incarnation, key: key.to_vec(), value });
             };
-            transaction.get(&keyspace, key)?;
+            let old: Option<Value> = transaction.get(&keyspace, key)?.map(|old| old.to_vec().into());
             match change {
                 Change::DeleteRange(to, keys) => {
                     match has_order(&keyspace) {
@@ -337,8 +346,17 @@ impl<'a> Trial<'a> {
                     keys.iter().for_each(|key| write(key, None));
                 }
                 Change::Put(value) => {
-                    transaction.put_until(&keyspace, key, &value[..], far_expiry(&keyspace, value))?;
-                    write(key, Some(value.clone()));
+                    let value = appended(&keyspace, old.as_ref(), value.clone());
+                    match operand(&keyspace, old.as_ref(), &value) {
+                        Some(operand) => transaction.merge(&keyspace, key, operand)?,
+                        None => transaction.put_until(
+                            &keyspace,
+                            key,
+                            &value[..],
+                            far_expiry(&keyspace, &value),
+                        )?,
+                    }
+                    write(key, Some(value));
                 }
                 Change::Delete => {
                     transaction.delete(&keyspace, key)?;

@@ -6,7 +6,7 @@ use super::state::Session;
 use crate::finding::{Outcome, ensure, show};
 use crate::model::{Incarnation, Write};
 use crate::random::Draw;
-use cairn::{ErrorKind, Retention, Time};
+use cairn::{ErrorKind, Merge, Retention, Time};
 use std::time::Duration;
 
 impl Session {
@@ -27,7 +27,8 @@ impl Session {
     /// A put with a time to live, alone, in a batch or in a transaction.
     pub(super) fn put_with_ttl(&mut self) -> Outcome {
         let (open, key, value) = (self.draw_keyspace(), self.draw_key(), self.draw_value());
-        if open.keyspace.options().history != Retention::None {
+        let options = open.keyspace.options();
+        if options.history != Retention::None || options.merge != Merge::None {
             return Ok(());
         }
         let ttl = self.draw_ttl();

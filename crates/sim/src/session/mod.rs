@@ -106,6 +106,7 @@ impl Session {
         const STEPS: &[(u32, Step)] = &[
             (3000, Session::put),
             (900, Session::delete),
+            (900, Session::merge),
             (700, Session::put_with_ttl),
             (300, Session::pass_time),
             (60, Session::look_at_expiry),

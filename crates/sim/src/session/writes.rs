@@ -6,8 +6,11 @@ use crate::finding::{Outcome, ensure, show};
 use crate::model::{Incarnation, Write, prefix_end};
 use crate::ordering::has_order;
 use crate::random::Draw;
-use cairn::{Compression, Database, Durability, ErrorKind, KeyspaceOptions, limits};
+use cairn::{Compression, Database, Durability, ErrorKind, KeyspaceOptions, Merge, Retention, limits};
 use std::ops::Bound;
+
+/// Longer values get no operands.
+const MAX_APPENDED: usize = 20_000;
 
 const DURABILITIES: [Durability; 3] = [Durability::Buffered, Durability::Os, Durability::Sync];
 
@@ -31,6 +34,50 @@ impl Session {
         }
         self.commit_one(open.incarnation, key, Some(value));
         Ok(())
+    }
+
+    /// A merge, alone or in a transaction with others, in a keyspace that appends.
+    pub(super) fn merge(&mut self) -> Outcome {
+        let open = self.draw_keyspace();
+        if open.keyspace.options().merge != Merge::Append {
+            return Ok(());
+        }
+        let mut writes = Vec::new();
+        let mut transaction = self.rng.chance(1, 4).then(|| self.db().begin());
+        let steps = if transaction.is_some() { self.rng.between(1, 4) } else { 1 };
+        for _ in 0..steps {
+            let (key, operand) = (self.draw_key(), self.draw_value());
+            self.note(|| format!("merge {} {} {}", open.keyspace.name(), show(&key), show(&operand)));
+            let old = self.latest(open.incarnation, &key, &writes);
+            let value = [old.as_deref().unwrap_or_default(), &operand[..]].concat();
+            match &mut transaction {
+                _ if value.len() > MAX_APPENDED => continue,
+                Some(transaction) => transaction.merge(&open.keyspace, &key, &operand[..])?,
+                None => open.keyspace.merge_with(&key, &operand[..], *self.rng.pick(&DURABILITIES))?,
+            }
+            writes.push(Write { keyspace: open.incarnation, key, value: Some(value.into()) });
+        }
+        if let Some(transaction) = transaction {
+            let read = self.keys.probe(&mut self.rng);
+            let expected = self.latest(open.incarnation, &read, &writes);
+            let found = transaction.get(&open.keyspace, &read)?;
+            ensure!(
+                found.as_deref() == expected.as_deref(),
+                "a transaction reads {} as {found:?}",
+                show(&read)
+            );
+            transaction.commit()?;
+        }
+        self.commit(&writes);
+        Ok(())
+    }
+
+    /// The value of a key after the writes `before` of the same batch.
+    fn latest(&self, keyspace: Incarnation, key: &[u8], before: &[Write]) -> Option<Value> {
+        match before.iter().rev().find(|write| write.keyspace == keyspace && write.key == key) {
+            Some(write) => write.value.clone(),
+            None => self.model.get(keyspace, key, self.model.version()).cloned(),
+        }
     }
 
     pub(super) fn delete(&mut self) -> Outcome {
@@ -106,9 +153,21 @@ impl Session {
                 continue;
             }
             let value = if self.rng.chance(1, 4) { None } else { Some(self.draw_value()) };
-            match &value {
-                Some(value) => batch.put(&open.keyspace, &key, &value[..]),
-                None => batch.delete(&open.keyspace, &key),
+            let old = self.latest(open.incarnation, &key, &writes);
+            let in_batch = open.keyspace.options().history == Retention::None;
+            let appends = in_batch && old.as_ref().is_none_or(|old| old.len() < MAX_APPENDED);
+            let (value, operand) = match value {
+                Some(value) if appends => {
+                    let value = data::appended(&open.keyspace, old.as_ref(), value);
+                    let operand = data::operand(&open.keyspace, old.as_ref(), &value).map(<[u8]>::to_vec);
+                    (Some(value), operand)
+                }
+                value => (value, None),
+            };
+            match (&value, operand) {
+                (_, Some(operand)) => batch.merge(&open.keyspace, &key, operand),
+                (Some(value), None) => batch.put(&open.keyspace, &key, &value[..]),
+                (None, None) => batch.delete(&open.keyspace, &key),
             }
             writes.push(Write { keyspace: open.incarnation, key, value });
         }

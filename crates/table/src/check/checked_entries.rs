@@ -77,8 +77,9 @@ impl CheckedEntries {
         if self.meta.entries == 0 {
             self.meta.smallest = key.to_vec();
         }
-        let same_key = self.last.as_ref().is_some_and(|(last, _)| last == key);
-        self.meta.count(same_key, trailer, key.len(), value.len());
+        let shadows = |(last_key, last): &Mark| last_key == key && !last.is_merge();
+        let shadowed = self.last.as_ref().is_some_and(shadows);
+        self.meta.count(shadowed, trailer, key.len(), value.len());
         if trailer.is_reference() && !self.meta.count_reference(value) {
             return Err(DecodeError::Corrupt("a reference to a value is malformed"));
         }

@@ -65,6 +65,7 @@ impl SalvageCursor {
             survey.largest.extend_from_slice(key);
             survey.entries += 1;
             survey.min_seq = survey.min_seq.min(seq);
+            survey.max_seq = survey.max_seq.max(seq);
             self.step();
         }
         survey.fingerprint = self.fingerprint;

@@ -38,6 +38,8 @@ pub struct Survey {
     pub largest: Vec<u8>,
     /// Smallest sequence number that can be read.
     pub min_seq: Seq,
+    /// Largest sequence number that can be read; 0 if there is none.
+    pub max_seq: Seq,
     /// Places where entries may be missing.
     pub gaps: Vec<Gap>,
     /// Whether a part without entries is damaged: footer, index, filter or properties.

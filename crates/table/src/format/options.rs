@@ -45,6 +45,8 @@ pub struct TableOwner {
     pub history_of: Option<u64>,
     /// Whether the owner has history: its values and tombstones have their times behind them.
     pub has_history: bool,
+    /// The name of its merge operator, if it has one: its tables may have operands.
+    pub merge: Option<Arc<str>>,
 }
 
 /// Bytes of the time at the end of the keys of tables with older versions.
@@ -156,7 +158,7 @@ pub struct TableMeta {
     /// The table has no entry that a range tombstone with this sequence number or a smaller one deletes: they were dropped when the table
     /// was written. Stored in the manifest; 0 when read from the file.
     pub cleared_seq: Seq,
-    /// Entries that are older versions of the key of the entry before.
+    /// Entries that are older versions of the key of the entry before, unless that is an operand, which needs them.
     pub shadowed: u64,
     /// The times of the versions, if the entries are versions.
     pub times: Option<TableTimes>,
@@ -211,11 +213,11 @@ impl TableMeta {
             .is_some_and(|expiry| expiry.last <= time && expiry.entries + self.tombstones == self.entries)
     }
 
-    /// Counts an entry. `same_key`: of the key of the entry before. Smallest and largest key are set by the caller.
+    /// Counts an entry. `shadowed`: it is an older version of the key of the entry before, which is no operand. Smallest and largest key are set by the caller.
     #[inline]
-    pub(crate) fn count(&mut self, same_key: bool, trailer: Trailer, key_len: usize, value_len: usize) {
+    pub(crate) fn count(&mut self, shadowed: bool, trailer: Trailer, key_len: usize, value_len: usize) {
         self.entries += 1;
-        self.shadowed += u64::from(same_key);
+        self.shadowed += u64::from(shadowed);
         self.tombstones += u64::from(trailer.is_delete());
         self.min_seq = self.min_seq.min(trailer.seq());
         self.max_seq = self.max_seq.max(trailer.seq());

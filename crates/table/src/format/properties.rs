@@ -30,6 +30,7 @@ const HISTORY_OF: u8 = 11;
 const SHADOWED: u8 = 12;
 const HAS_HISTORY: u8 = 13;
 const EXPIRY: u8 = 14;
+const MERGE: u8 = 15;
 
 /// Appends the block's payload.
 pub(crate) fn encode(meta: &TableMeta, owner: Option<&TableOwner>, out: &mut Vec<u8>) {
@@ -79,6 +80,10 @@ pub(crate) fn encode(meta: &TableMeta, owner: Option<&TableOwner>, out: &mut Vec
             out.push(HAS_HISTORY);
             put_bytes(out, &[]);
         }
+        if let Some(merge) = &owner.merge {
+            out.push(MERGE);
+            put_bytes(out, merge.as_bytes());
+        }
         if let Some(history_of) = owner.history_of {
             let mut number = Vec::with_capacity(10);
             put_varint(&mut number, history_of);
@@ -91,11 +96,11 @@ pub(crate) fn encode(meta: &TableMeta, owner: Option<&TableOwner>, out: &mut Vec
 const BAD: DecodeError = DecodeError::Corrupt("properties are malformed");
 
 /// The fields of the block's payload, by tag.
-struct Fields<'a>([Option<&'a [u8]>; 15]);
+struct Fields<'a>([Option<&'a [u8]>; 16]);
 
 impl<'a> Fields<'a> {
     fn of(payload: &'a [u8]) -> Result<Fields<'a>, DecodeError> {
-        let mut fields = [None; 15];
+        let mut fields = [None; 16];
         let mut reader = Reader::new(payload);
         while !reader.is_empty() {
             let tag = reader.u8().ok_or(BAD)?;
@@ -126,7 +131,8 @@ pub(crate) fn owner(payload: &[u8]) -> Option<TableOwner> {
         Some(_) => Some(fields.number(HISTORY_OF).ok()?),
         None => None,
     };
-    Some(TableOwner { number: fields.number(OWNER).ok()?, name: name.into(), history_of, has_history })
+    let merge = fields.0[usize::from(MERGE)].and_then(|name| std::str::from_utf8(name).ok()).map(Into::into);
+    Some(TableOwner { number: fields.number(OWNER).ok()?, name: name.into(), history_of, has_history, merge })
 }
 
 /// Decodes the block's payload; the caller gives number and size of the file.
@@ -182,7 +188,8 @@ mod tests {
             segments: vec![SegmentShare { segment: 7, count: 2, bytes: 300 }],
         };
         let mut out = vec![200, 2, 1, 1];
-        let us = TableOwner { number: 300, name: "us".into(), history_of: None, has_history: false };
+        let us =
+            TableOwner { number: 300, name: "us".into(), history_of: None, has_history: false, merge: None };
         let mut historical = Vec::new();
         let of_us = TableOwner { number: 301, history_of: Some(300), ..us.clone() };
         encode(&meta, Some(&of_us), &mut historical);
@@ -191,6 +198,10 @@ mod tests {
         let with_history = TableOwner { has_history: true, ..us.clone() };
         encode(&meta, Some(&with_history), &mut historical);
         assert_eq!(owner(&historical), Some(with_history));
+        historical.clear();
+        let with_merges = TableOwner { merge: Some("u64_add".into()), ..us.clone() };
+        encode(&meta, Some(&with_merges), &mut historical);
+        assert_eq!(owner(&historical), Some(with_merges));
         encode(&meta, Some(&us), &mut out);
         assert_eq!(owner(&out), Some(us.clone()));
         // Without the first required field.

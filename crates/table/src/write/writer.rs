@@ -32,6 +32,8 @@ pub struct TableWriter {
     body: Body,
     bits_per_key: u32,
     hashes: Vec<u64>,
+    /// The last entry is an operand.
+    after_operand: bool,
     meta: TableMeta,
     owner: Option<TableOwner>,
 }
@@ -60,6 +62,7 @@ impl TableWriter {
             },
             bits_per_key: options.filter_bits_per_key,
             hashes: Vec::new(),
+            after_operand: false,
             meta: TableMeta::empty(number, 0),
             owner: options.owner.clone(),
         })
@@ -89,7 +92,8 @@ impl TableWriter {
         if !same_key && self.bits_per_key > 0 && self.hashes.last() != Some(&hash) {
             self.hashes.push(hash);
         }
-        self.meta.count(same_key, trailer, key.len(), value.len());
+        self.meta.count(same_key && !self.after_operand, trailer, key.len(), value.len());
+        self.after_operand = trailer.is_merge();
         if trailer.is_reference() && !self.meta.count_reference(value) {
             return Err(self.out.invalid("a reference is malformed"));
         }

@@ -2,6 +2,7 @@
 
 use super::eviction::EvictionSink;
 use super::filtered_cursor::FilteredCursor;
+use super::folded_cursor::FoldedCursor;
 use super::inline_values::InlineValues;
 use super::job::{JobContext, JobOutput};
 use super::write::{Kept, write_tables};
@@ -39,13 +40,13 @@ pub fn compact(
             let mut entries = InlineValues::new(merge, values, context.expired_by);
             let mut outcome = write(&mut entries, segments, plan, context, outcome, sink)?;
             outcome.values_read += entries.read;
-            outcome.value_error = entries.error;
+            outcome.value_error = outcome.value_error.or(entries.error);
             Ok(outcome)
         }
     }
 }
 
-/// Writes the entries that the filter, if there is one, leaves, and that readers can see.
+/// Writes the entries that readers can see, with operands joined, as the filter leaves them if there is one.
 fn write(
     entries: &mut impl Cursor,
     segments: Option<&Segments>,
@@ -54,12 +55,19 @@ fn write(
     outcome: JobOutput,
     sink: Option<&mut (dyn EvictionSink + '_)>,
 ) -> Result<JobOutput> {
-    let Some(filter) = context.filter else {
-        return write_tables(entries, plan, context, outcome, Kept::Seen, sink, |_, _, _| {});
+    let mut folded = FoldedCursor::of_plan(entries, context, segments, plan);
+    let mut outcome = match context.filter {
+        None => write_tables(&mut folded, plan, context, outcome, Kept::Seen, sink, |_, _, _| {})?,
+        Some(filter) => {
+            let mut left = FilteredCursor::new(&mut folded, filter, segments, context);
+            let mut outcome =
+                write_tables(&mut left, plan, context, outcome, Kept::Seen, sink, |_, _, _| {})?;
+            outcome.values_read += left.done.values_read;
+            outcome.filtered = left.done;
+            outcome
+        }
     };
-    let mut left = FilteredCursor::new(entries, filter, segments, context);
-    let mut outcome = write_tables(&mut left, plan, context, outcome, Kept::Seen, sink, |_, _, _| {})?;
-    outcome.values_read += left.done.values_read;
-    outcome.filtered = left.done;
+    outcome.values_read += folded.values_read;
+    outcome.value_error = folded.error;
     Ok(outcome)
 }

@@ -42,6 +42,7 @@ fn merge_into(
         expired_by: Time::MIN,
         late: false,
         filter: None,
+        operator: None,
     };
     let inputs = stack.guard.tables.iter().map(|t| (1, t.clone())).collect();
     let plan = Plan { source: 1, target: 1, inputs, bottom: vec![true], ..Plan::empty(Reason::Manual) };
@@ -166,6 +167,7 @@ fn evicted_entries_become_tables_of_bounded_size_or_none_at_all() {
         expired_by: Time::MIN,
         late: false,
         filter: None,
+        operator: None,
     };
     let cuts = |keys: &[u64]| EvictedCuts {
         keys: keys.iter().map(|key| key.to_be_bytes()[..].into()).collect(),

@@ -10,7 +10,8 @@ use values::Segments;
 
 /// A cursor over the entries of a merge as a filter leaves them: a dropped one is a tombstone. Reads forward only.
 ///
-/// The filter sees the newest version of each key in the merge, unless it is deleted, has expired, or a listed reader sees it.
+/// The filter sees the newest version of each key in the merge, unless it is deleted, has expired, is an operand whose value is elsewhere, or
+/// a listed reader sees it.
 pub(super) struct FilteredCursor<'a, C> {
     cursor: &'a mut C,
     filter: &'a dyn CompactionFilter,
@@ -66,7 +67,7 @@ impl<'a, C: Cursor> FilteredCursor<'a, C> {
         let is_seen = self.newest_reader.is_some_and(|reader| trailer.seq() <= reader);
         let ranges = self.context.range_tombstones;
         let is_hidden = || !ranges.is_empty() && ranges.newest(key, MAX_SEQ) > trailer.seq();
-        if is_seen || trailer.is_delete() || is_hidden() {
+        if is_seen || trailer.is_delete() || trailer.is_merge() || is_hidden() {
             return;
         }
         match self.decide() {
@@ -90,6 +91,9 @@ impl<'a, C: Cursor> FilteredCursor<'a, C> {
                 Some(Changed::Dropped)
             }
             FilterDecision::Replace(mut value) => {
+                if let Some(operator) = self.context.operator {
+                    operator.check(&value)?;
+                }
                 let limit = if entry.expiry().is_some() { MAX_EXPIRING_LEN } else { MAX_VALUE_LEN };
                 if value.len() > limit {
                     let what =

@@ -3,7 +3,7 @@
 use super::filter::{CompactionFilter, Filtered};
 use crate::TreeOptions;
 use crate::version::Sketch;
-use base::{Error, ErrorKind, RangeSet, RangeTombstone, Result, Seq, Slice, Time};
+use base::{Error, ErrorKind, MergeOperator, RangeSet, RangeTombstone, Result, Seq, Slice, Time};
 use env::Env;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,6 +39,8 @@ pub struct JobContext<'a> {
     pub late: bool,
     /// Decides about the entries of a compaction that no reader in `snapshots` sees.
     pub filter: Option<&'a dyn CompactionFilter>,
+    /// Joins operands. `None`: there are none, or they stay as they are because it is not known.
+    pub operator: Option<&'a dyn MergeOperator>,
 }
 
 impl JobContext<'_> {

@@ -10,6 +10,8 @@ pub(super) struct Retention<'a> {
     started: bool,
     /// The number of snapshots that are older than the last version.
     stripe: usize,
+    /// Whether that version, or one before it that the same readers see, hides older ones: all do but operands.
+    hides: bool,
     range_tombstones: &'a RangeSet,
     /// For a reader at each snapshot, and for all newer readers: the newest range tombstone over the keys before `to`. Empty if there
     /// are no range tombstones.
@@ -29,7 +31,15 @@ impl<'a> Retention<'a> {
         let readers = snapshots.iter().copied().chain([MAX_SEQ]);
         let known = |upto| Known { upto, seq: 0, to: None, valid: false };
         let known = if range_tombstones.is_empty() { Vec::new() } else { readers.map(known).collect() };
-        Retention { snapshots, key: Vec::new(), started: false, stripe: 0, range_tombstones, known }
+        Retention {
+            snapshots,
+            key: Vec::new(),
+            started: false,
+            stripe: 0,
+            hides: false,
+            range_tombstones,
+            known,
+        }
     }
 
     /// Whether the last entry was a version of this key.
@@ -46,7 +56,8 @@ impl<'a> Retention<'a> {
         };
         let same = self.started && self.key == key;
         // Every reader that could see this version sees a newer one instead.
-        let shadowed = same && stripe == self.stripe;
+        let shadowed = same && stripe == self.stripe && self.hides;
+        self.hides = shadowed || !trailer.is_merge();
         self.stripe = stripe;
         if !same {
             self.key.clear();
@@ -108,5 +119,19 @@ mod tests {
         assert_eq!(numbers(&[8], true), [9, 5]);
         assert_eq!(numbers(&[9], true), [9]);
         assert_eq!(numbers(&[2, 5], false), [9, 5, 2, 8, 3]);
+    }
+
+    #[test]
+    fn operands_do_not_hide_what_is_below_them() {
+        use EntryKind::{Delete, Merge, Put};
+        let entries = [("a", 9, Merge), ("a", 7, Merge), ("a", 5, Put), ("a", 4, Merge), ("a", 2, Put)];
+        let numbers = |snapshots: &[Seq]| -> Vec<Seq> {
+            kept(snapshots, &entries, true).into_iter().map(|(_, seq)| seq).collect()
+        };
+        assert_eq!(numbers(&[]), [9, 7, 5]);
+        assert_eq!(numbers(&[4]), [9, 7, 5, 4, 2]);
+        assert_eq!(numbers(&[8]), [9, 7, 5]);
+        let below = [("a", 9, Merge), ("a", 7, Delete), ("a", 5, Merge)];
+        assert_eq!(kept(&[], &below, true), [("a".to_owned(), 9)]);
     }
 }

@@ -101,6 +101,11 @@ impl ReadCharges {
         RUNS_PER_VALUE * self.seek_cost
     }
 
+    /// The charge for so many skipped entries.
+    pub fn of_skipped(&self, entries: u64) -> u64 {
+        entries * self.seek_cost.div_ceil(SKIPPED_PER_RUN)
+    }
+
     /// Whether some run may have become due since the last call. Must be called after `any_due` was reset.
     pub fn take_due(&self) -> bool {
         self.due.load(Ordering::Relaxed) && self.due.swap(false, Ordering::Relaxed)

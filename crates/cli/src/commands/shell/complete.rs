@@ -38,8 +38,8 @@ impl Prompt {
             }
             [b"ttl" | b"until", _] => pick(&mut std::iter::once("put".to_owned())),
             [
-                b"put" | b"get" | b"expiry" | b"del" | b"delete" | b"delrange" | b"scan" | b"count"
-                | b"history",
+                b"put" | b"merge" | b"get" | b"expiry" | b"del" | b"delete" | b"delrange" | b"scan"
+                | b"count" | b"history",
                 ..,
             ] => self.keys(word),
             _ => Vec::new(),

@@ -126,6 +126,8 @@ pub fn quote(bytes: &[u8]) -> String {
 pub enum Statement {
     /// Store values.
     Put(Vec<(Vec<u8>, Vec<u8>)>, Lives),
+    /// Join operands to values.
+    Merge(Vec<(Vec<u8>, Vec<u8>)>),
     /// Print when records expire.
     Expiry(Vec<Vec<u8>>),
     /// Print values.
@@ -181,9 +183,9 @@ pub enum Show {
 }
 
 /// The first words of statements, for completion.
-pub const STATEMENTS: [&str; 16] = [
-    "put", "get", "expiry", "del", "delrange", "scan", "count", "history", "begin", "commit", "rollback",
-    "snapshot", "at", "ttl", "until", "release",
+pub const STATEMENTS: [&str; 17] = [
+    "put", "merge", "get", "expiry", "del", "delrange", "scan", "count", "history", "begin", "commit",
+    "rollback", "snapshot", "at", "ttl", "until", "release",
 ];
 
 /// Parses one statement.
@@ -206,6 +208,13 @@ pub fn parse(words: &[Word]) -> Result<Statement, String> {
             }
             let pairs = rest.chunks_exact(2).map(|p| (p[0].bytes.clone(), p[1].bytes.clone()));
             Ok(Statement::Put(pairs.collect(), Lives::Usual))
+        }
+        "merge" => {
+            if rest.is_empty() || !rest.len().is_multiple_of(2) {
+                return Err("merge KEY OPERAND [KEY OPERAND]...".into());
+            }
+            let pairs = rest.chunks_exact(2).map(|p| (p[0].bytes.clone(), p[1].bytes.clone()));
+            Ok(Statement::Merge(pairs.collect()))
         }
         "ttl" | "until" => {
             let usage =

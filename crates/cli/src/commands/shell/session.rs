@@ -18,6 +18,7 @@ use std::time::Instant;
 
 const HELP: &str = "\
   put KEY VALUE [KEY VALUE]...    store values; several at once are stored together or not at all
+  merge KEY OPERAND [KEY OPERAND]...   join operands to values, with the merge operator of the keyspace
   get KEY...                      print values
   del KEY...                      delete keys
   ttl DURATION put ..., until TIME put ...    store values that expire (7d, 12h, 30min, 10s, 500ms)
@@ -129,6 +130,7 @@ impl Session {
     fn execute(&mut self, out: &mut impl Write, statement: Statement) -> Result<Then> {
         match statement {
             Statement::Put(pairs, lives) => self.put(&pairs, lives)?,
+            Statement::Merge(pairs) => self.merge(&pairs)?,
             Statement::Delete(keys) => self.delete(&keys)?,
             Statement::Expiry(_) if self.in_transaction() => {
                 return Err(Failure::bad_input("expiry: not allowed between begin and commit"));
@@ -226,6 +228,18 @@ impl Session {
             }
         }
         Ok(self.store.db.write(batch, self.store.db.options().durability)?)
+    }
+
+    fn merge(&mut self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        let keyspace = &self.store.keyspace;
+        let merge = |transaction: &mut Transaction| {
+            pairs.iter().try_for_each(|(key, operand)| transaction.merge(keyspace, key, operand))
+        };
+        match &mut self.transaction {
+            Some(transaction) => merge(transaction)?,
+            None => self.store.db.transaction(merge)?,
+        }
+        Ok(())
     }
 
     fn delete(&mut self, keys: &[Vec<u8>]) -> Result<()> {
