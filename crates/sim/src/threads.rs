@@ -3,7 +3,7 @@
 //! Each writer has accounts in two keyspaces and moves money between them in batches, so their sum is constant. Each
 //! account is stored under two distant keys in one batch, so the two are always equal in one view. After each batch
 //! the writer stores its number under two more keys, one after the other, so the second is never ahead of the first
-//! in one view. Readers check this through snapshots, iterators, cursors, `multi_get` and `get`, and where there is history also as of
+//! in one view. Each batch also adds 1 to a count that all writers share, by a merge. Readers check this through snapshots, iterators, cursors, `multi_get` and `get`, and where there is history also as of
 //! earlier commits. The seed determines the options and the transfers, but not how the threads interleave.
 
 use crate::finding::{Finding, Outcome, ensure, show};
@@ -11,7 +11,7 @@ use crate::jobs::Job;
 use crate::random::{Draw, Rng, derive};
 use crate::sets::{OptionSet, option_sets};
 use cairn::env::{Env, RealEnv, SimEnv};
-use cairn::{Database, Durability, Keyspace, Retention, Slice, Snapshot};
+use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Merge, Retention, Slice, Snapshot};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,6 +25,9 @@ const READERS: usize = 3;
 /// Number of accounts of a writer in each keyspace.
 const ACCOUNTS: u64 = 40;
 
+/// The key of the count of all commits.
+const COMMITS: &str = "commits";
+
 /// The sum of a writer's accounts.
 const MONEY: i64 = 1_000_000;
 
@@ -32,6 +35,8 @@ const MONEY: i64 = 1_000_000;
 struct Shared {
     db: Database,
     spaces: [Keyspace; 2],
+    /// Counts the commits, by merges.
+    sums: Keyspace,
     /// For each writer: the last number that it started to write, and the last one that is complete.
     begun: [AtomicU64; WRITERS],
     done: [AtomicU64; WRITERS],
@@ -66,10 +71,13 @@ pub fn run(seed: u64, time: Duration) -> Outcome<u64> {
     let db = Database::open_in(env.clone(), &path, set.options.clone())?;
     let mut create = |name: &str| db.create_keyspace(name, rng.pick(&set.keyspaces).clone());
     let spaces = [create("left")?, create("right")?];
+    let appends = KeyspaceOptions::default().memtable_bytes(8 << 10).block_size(256).merge(Merge::U64Add);
+    let sums = db.create_keyspace("sums", appends)?;
     let zeros = || std::array::from_fn(|_| AtomicU64::new(0));
     let shared = Shared {
         db,
         spaces,
+        sums,
         begun: zeros(),
         done: zeros(),
         stop: AtomicBool::new(false),
@@ -155,6 +163,7 @@ impl Accounts {
                 batch.put(space, format!("{side}/{}/{:04}", self.writer, place.1), &money);
             }
         }
+        batch.merge(&shared.sums, COMMITS, 1u64.to_le_bytes());
         for space in &shared.spaces {
             batch.put(space, format!("number/{}", self.writer), number.to_string());
         }
@@ -191,6 +200,7 @@ fn disturb(shared: &Shared, mut rng: Rng) -> Outcome {
     while running(shared) {
         match rng.below(8) {
             0 => shared.db.flush()?,
+            1 if rng.chance(1, 2) => shared.sums.compact()?,
             1 => shared.spaces[rng.between(0, 1)].compact()?,
             2 => shared.spaces[rng.between(0, 1)].compact_range("a/1".."z/2")?,
             3 => shared.db.sync()?,
@@ -254,6 +264,13 @@ fn look(shared: &Shared, snapshot: &Snapshot, writer: usize) -> Outcome<i64> {
         }
         numbers.push(parse(snapshot.get(space, format!("number/{writer}"))?.as_ref())?);
     }
+    let commits = snapshot.get(&shared.sums, COMMITS)?.and_then(|sum| sum[..].try_into().ok());
+    let commits = commits.map_or(0, i64::from_le_bytes);
+    let mut all = WRITERS as i64;
+    for writer in 0..WRITERS {
+        all += parse(snapshot.get(&shared.spaces[0], format!("number/{writer}"))?.as_ref())?;
+    }
+    ensure!(commits == all, "a snapshot shows {all} commits, and {commits} were counted");
     ensure!(numbers[0] == numbers[1], "a snapshot shows commit {} left and {} right", numbers[0], numbers[1]);
     ensure!(sum == MONEY, "in a snapshot of commit {} the accounts sum to {sum}", numbers[0]);
     let space = &shared.spaces[writer % 2];

@@ -25,6 +25,11 @@ const AT_ONCE: u64 = 2;
 type Suite = (&'static str, fn(u64) -> Job);
 
 const MODEL: Suite = ("model", model);
+const APPENDS: Suite = ("model", |n| {
+    let sets = option_sets().into_iter().filter(|set| set.name.starts_with("appends"));
+    let sets: Vec<_> = sets.collect();
+    session::job(sets[n as usize % sets.len()].clone(), n, 6_000)
+});
 const CRASH: Suite = ("crash", |n| crash::job(n, Coverage::InTurn(n % 6)));
 const HOLE: Suite = ("crash (holes)", crash::hole::job);
 const DAMAGE: Suite = ("damage", |n| damage::job(n, Arc::default()));
@@ -92,6 +97,7 @@ fn suite(bug: Bug) -> Suite {
         | Bug::ReferBeforeSync
         | Bug::HintBeforeLog
         | Bug::SkipValueSync
+        | Bug::ReplayFlushedOperands
         | Bug::FlushWithoutOlderLogs => CRASH,
         Bug::LoseEvictedVersion
         | Bug::KeepEvictedVersion
@@ -101,6 +107,9 @@ fn suite(bug: Bug) -> Suite {
         | Bug::ForgetNewestTime
         | Bug::EndWithNewestRange => VERSIONS,
         Bug::FilterDespiteReaders | Bug::FilterBesideReaders => FILTERS,
+        Bug::JoinNewestFirst | Bug::JoinAcrossReaders | Bug::JoinWithoutOlder | Bug::JoinToDeletedRange => {
+            APPENDS
+        }
         Bug::PublishBeforeInsert => THREADS,
         Bug::ReplayOverHole => HOLE,
         Bug::FollowersSucceed

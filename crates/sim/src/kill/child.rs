@@ -3,7 +3,9 @@
 use super::bank::{Bank, TELLERS};
 use super::kill_point::{KillPoint, KillPointEnv};
 use super::record::{OPENING, READY, Record};
-use super::script::{CATALOG, NAMES, WRITERS, change_catalog, durability, number_of, options, write};
+use super::script::{
+    CATALOG, COUNTS, NAMES, WRITERS, change_catalog, counts_options, durability, number_of, options, write,
+};
 use crate::finding::{Finding, Outcome};
 use crate::ordering::sorted_entries;
 use cairn::env::RealEnv;
@@ -42,7 +44,8 @@ pub fn child(args: ChildArgs) -> Outcome {
     for name in NAMES {
         spaces.push(db.keyspace(name, keyspace_options.clone())?);
     }
-    let spaces: [Keyspace; 3] = spaces.try_into().map_err(|_| Finding::new("there are three names"))?;
+    spaces.push(db.keyspace(COUNTS, counts_options())?);
+    let spaces: [Keyspace; 4] = spaces.try_into().map_err(|_| Finding::new("there are four names"))?;
     let bank = Bank::open(&db, &keyspace_options)?;
     report(Record { thread: READY, promised: false, number: 0 })?;
     std::thread::scope(|scope| {
@@ -75,7 +78,7 @@ pub fn child(args: ChildArgs) -> Outcome {
 }
 
 /// Continues the writes of one thread after the last one in the database.
-fn writer(db: &Database, spaces: &[Keyspace; 3], thread: u32) {
+fn writer(db: &Database, spaces: &[Keyspace; 4], thread: u32) {
     exit_on_finding(thread, write_on(db, spaces, thread));
 }
 
@@ -86,7 +89,7 @@ fn exit_on_finding(thread: u32, outcome: Outcome) {
     }
 }
 
-fn write_on(db: &Database, spaces: &[Keyspace; 3], thread: u32) -> Outcome {
+fn write_on(db: &Database, spaces: &[Keyspace; 4], thread: u32) -> Outcome {
     let own = format!("{thread}/");
     let mut entries = sorted_entries(&spaces[0], None)?;
     entries.retain(|(key, _)| key.starts_with(own.as_bytes()));

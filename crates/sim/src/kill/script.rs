@@ -4,14 +4,14 @@
 //! Write `n` of thread `t` (both in the keys):
 //! - puts `t/n` into `main`;
 //! - if 3 divides `n`, it is a batch that also puts `t/n` into `side`, puts `n` under `t` into `state`, and deletes
-//!   `t/(n - 9)` from `main`.
+//!   `t/(n - 9)` from `main`, and adds 1 to the count of all batches, by a merge.
 //!
 //! One more thread creates and drops keyspaces: step `2n - 1` creates `tmp-n` and writes into it, step `2n` drops it.
 
 use crate::data::far_expiry;
 use crate::random::{Rng, derive};
 use crate::sets::PLACEMENTS;
-use cairn::{Batch, Database, Durability, Keyspace, KeyspaceOptions, Options, Preset};
+use cairn::{Batch, Database, Durability, Keyspace, KeyspaceOptions, Merge, Options, Preset};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Number of writer threads.
@@ -22,6 +22,17 @@ pub const CATALOG: u32 = WRITERS;
 
 /// The keyspaces that always exist.
 pub const NAMES: [&str; 3] = ["main", "side", "state"];
+
+/// The keyspace with the count of all batches.
+pub const COUNTS: &str = "counts";
+
+/// The key of the count there.
+pub const BATCHES: &str = "batches";
+
+/// The options of that keyspace.
+pub fn counts_options() -> KeyspaceOptions {
+    KeyspaceOptions::default().memtable_bytes(16 << 10).block_size(256).merge(Merge::U64Add)
+}
 
 /// The contents of a keyspace.
 pub type Content = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -74,9 +85,9 @@ pub fn is_batch(number: u64) -> bool {
     number.is_multiple_of(3)
 }
 
-/// Makes write `number` of `thread` on `[main, side, state]`.
-pub fn write(db: &Database, spaces: &[Keyspace; 3], thread: u32, number: u64) -> cairn::Result<()> {
-    let [main, side, state] = spaces;
+/// Makes write `number` of `thread` on `[main, side, state, counts]`.
+pub fn write(db: &Database, spaces: &[Keyspace; 4], thread: u32, number: u64) -> cairn::Result<()> {
+    let [main, side, state, counts] = spaces;
     let (key, value, durability) = (key(thread, number), value(thread, number), durability(thread, number));
     if !is_batch(number) {
         return main.put_until_with(&key, &value, far_expiry(main, &value), durability);
@@ -85,6 +96,7 @@ pub fn write(db: &Database, spaces: &[Keyspace; 3], thread: u32, number: u64) ->
     batch.put_until(main, &key, &value, far_expiry(main, &value));
     batch.put_until(side, &key, &value, far_expiry(side, &value));
     batch.put(state, thread.to_string(), number.to_string());
+    batch.merge(counts, BATCHES, 1u64.to_le_bytes());
     if number > 9 {
         batch.delete(main, self::key(thread, number - 9));
     }

@@ -2,7 +2,7 @@
 
 use super::bank::{BANK, Bank};
 use super::reports::{KillCounts, Progress, Reports};
-use super::script::{CATALOG, NAMES, WRITERS, contents, number_of, options, temporary};
+use super::script::{BATCHES, CATALOG, COUNTS, NAMES, WRITERS, contents, number_of, options, temporary};
 use crate::finding::{Finding, Outcome, ensure, first_difference, show};
 use crate::ordering::sorted_entries;
 use crate::random::Rng;
@@ -39,12 +39,18 @@ pub(super) fn verify(
     let names: BTreeSet<String> = db.keyspaces().into_iter().collect();
     let fixed: BTreeSet<String> = NAMES.iter().map(|n| (*n).to_owned()).collect();
     let mut temporary: BTreeSet<String> = names.difference(&fixed).cloned().collect();
-    temporary.retain(|name| !BANK.contains(&name.as_str()));
+    temporary.retain(|name| !BANK.contains(&name.as_str()) && name != COUNTS);
     verify_catalog(&db, temporary, known)?;
     verify_bank(&db, known, counts)?;
     if names.is_superset(&fixed) {
         for thread in 0..WRITERS {
             verify_thread(&db, thread, known).map_err(|f| f.context(format_args!("thread {thread}")))?;
+        }
+        let batches = (0..WRITERS).filter_map(|t| known.get(&t)).map(|p| p.reported / 3).sum::<u64>();
+        if names.contains(COUNTS) || batches > 0 {
+            let count = db.open_keyspace(COUNTS)?.get(BATCHES)?.and_then(|sum| sum[..].try_into().ok());
+            let count = count.map_or(0, u64::from_le_bytes);
+            ensure!(count == batches, "P2: {batches} batches are there, and {count} were counted by merges");
         }
     } else {
         let written = (0..WRITERS).filter_map(|t| known.get(&t)).map(|p| p.reported).sum::<u64>();
