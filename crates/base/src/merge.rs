@@ -25,7 +25,8 @@ pub trait MergeOperator: Send + Sync {
     fn merge(&self, key: &[u8], value: &mut Vec<u8>, operand: &[u8]);
 }
 
-/// Operands that are gathered up to this many bytes are joined, so that few of them are in memory.
+/// Operands are joined once so many bytes of them are gathered, or as many as those have that were joined before: so few of them are in memory,
+/// and the joined ones are copied a few times only.
 const MAX_GATHERED: usize = 1 << 20;
 
 /// The operands of one key, gathered from the newest to the oldest.
@@ -71,7 +72,8 @@ impl Operands {
 
     /// Whether they should be joined before more are added.
     pub fn are_many(&self) -> bool {
-        self.bytes.len() >= MAX_GATHERED && self.entries.len() > 1
+        let joined = self.newer.as_ref().map_or(0, |(_, newer)| newer.len());
+        self.bytes.len() >= MAX_GATHERED.max(joined) && self.entries.len() > 1
     }
 
     /// Joins them with each other.
@@ -92,7 +94,8 @@ impl Operands {
     /// # Errors
     /// `InvalidArgument` if it is longer than a value may be.
     pub fn fold(&self, operator: &dyn MergeOperator, key: &[u8], base: Option<&[u8]>) -> Result<Vec<u8>> {
-        let mut value = base.map(<[u8]>::to_vec);
+        // With each other first: the base may be much longer.
+        let mut value = None::<Vec<u8>>;
         let mut join = |operand: &[u8]| match &mut value {
             None => {
                 value = Some(operand.to_vec());
@@ -100,7 +103,7 @@ impl Operands {
             }
             Some(value) => {
                 operator.merge(key, value, operand);
-                if value.len() > MAX_VALUE_LEN { Err(too_long(key, value.len())) } else { Ok(()) }
+                check_len(key, value)
             }
         };
         let operand = |at: usize| {
@@ -113,6 +116,16 @@ impl Operands {
         }
         if let Some((_, newer)) = &self.newer {
             join(newer)?;
+        }
+        let operands = value.take();
+        let mut value = base.map(<[u8]>::to_vec);
+        match (&mut value, operands) {
+            (None, operands) => value = operands,
+            (Some(_), None) => {}
+            (Some(value), Some(operands)) => {
+                operator.merge(key, value, &operands);
+                check_len(key, value)?;
+            }
         }
         Ok(value.unwrap_or_default())
     }
@@ -127,6 +140,10 @@ impl Operands {
             (trailer, operand)
         }))
     }
+}
+
+fn check_len(key: &[u8], value: &[u8]) -> Result<()> {
+    if value.len() > MAX_VALUE_LEN { Err(too_long(key, value.len())) } else { Ok(()) }
 }
 
 #[cold]

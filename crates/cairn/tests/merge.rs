@@ -267,6 +267,11 @@ fn an_operator_of_the_application_is_needed_by_name() -> Result<()> {
     missing(names.get("name").unwrap_err());
     missing(names.iter().next().unwrap().unwrap_err());
     assert_eq!(names.iter().keys().map(|key| key.unwrap()).collect::<Vec<_>>(), ["name"]);
+    missing(names.put("name", " x").unwrap_err());
+    missing(names.merge("name", " x").unwrap_err());
+    let mut batch = db.batch();
+    batch.merge(&names, "name", " x");
+    missing(db.write(batch, Durability::Os).unwrap_err());
     // Nothing is joined without it.
     names.compact()?;
     db.close()?;
@@ -370,6 +375,62 @@ fn a_put_that_expires_beside_merges_makes_them_read() -> Result<()> {
 }
 
 #[test]
+fn a_batch_has_no_merges_beside_puts_that_expire_and_changes_nothing() -> Result<()> {
+    let (_, db, k) = open(plain())?;
+    for merge_first in [true, false] {
+        let mut batch = db.batch();
+        if merge_first {
+            batch.merge(&k, "a", "1");
+        }
+        batch.put_with_ttl(&k, "b", "b", HOUR);
+        if !merge_first {
+            batch.merge(&k, "a", "1");
+        }
+        assert_eq!(db.write(batch, Durability::Os).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+    let mut batch = db.batch();
+    batch.merge(&k, "a", "1");
+    db.write(batch, Durability::Os)?;
+    assert_eq!((k.get("a")?.unwrap(), k.get("b")?), ("1".into(), None));
+    // A transaction does it by reading, in its second run at the latest.
+    db.transaction(|tx| {
+        tx.merge(&k, "a", "2")?;
+        tx.put_with_ttl(&k, "b", "b", HOUR)
+    })?;
+    assert_eq!((k.get("a")?.unwrap(), k.get("b")?.unwrap()), ("12".into(), "b".into()));
+    Ok(())
+}
+
+#[test]
+fn a_merge_over_an_expired_put_of_the_same_transaction_begins_anew() -> Result<()> {
+    let (_, db, k) = open(plain())?;
+    let mut tx = db.begin();
+    tx.put_until(&k, "a", "1", Time::from_micros(1))?;
+    tx.merge(&k, "a", "2")?;
+    assert_eq!(tx.get(&k, "a")?.unwrap(), "2");
+    tx.commit()?;
+    assert_eq!(k.get_with_expiry("a")?.unwrap(), ("2".into(), None));
+    Ok(())
+}
+
+#[test]
+fn keys_of_a_transaction_join_nothing() -> Result<()> {
+    let env = SimEnv::new(1);
+    let db =
+        Database::builder().options(options()).env(env).merge_operator("longest", Longest).open("/db")?;
+    let hybrid = plain().placement(PlacementPolicy::Hybrid).large_up_to(0.5);
+    let k = db.keyspace("k", hybrid.merge(Merge::own("longest")))?;
+    k.put("large", vec![b'L'; 3000])?;
+    k.flush()?;
+    let mut tx = db.begin();
+    // The operator panics when it is called for this key.
+    tx.merge(&k, "large", "!")?;
+    assert_eq!(tx.iter(&k).count(), 1);
+    assert_eq!(tx.iter(&k).keys().map(|key| key.unwrap()).collect::<Vec<_>>(), ["large"]);
+    Ok(())
+}
+
+#[test]
 fn the_default_time_to_live_begins_with_the_first_operand() -> Result<()> {
     let (env, _db, k) = open(plain().ttl(Ttl::After(HOUR)))?;
     k.merge("a", "1")?;
@@ -419,6 +480,8 @@ fn a_salvage_keeps_operands_that_it_cannot_join() -> Result<()> {
         k.flush()?;
         k.merge("name", "longer")?;
         let value = k.get("name")?.unwrap();
+        // From here on merges read, in the new database, too.
+        k.put_with_ttl("a", "expires", HOUR)?;
         db.close()?;
         let report = cairn::salvage_in(env.clone(), "/db", "/new", options())?;
         assert!(report.is_complete() == has_manifest, "{report}");

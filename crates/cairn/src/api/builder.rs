@@ -124,10 +124,16 @@ impl Builder {
     }
 
     /// Opens the database although merge operators of its keyspaces are not registered. Their operands then stay as they are: a read of a key
-    /// that has some fails with `InvalidArgument`, and values are not checked. For tools that do not know the application.
+    /// that has some fails with `InvalidArgument`, and so do puts and merges in such a keyspace. For tools that do not know the application.
     pub fn without_merge_operators(mut self) -> Builder {
         self.operators.may_lack = true;
         self
+    }
+
+    /// The same for a database into which another one is copied: puts and merges are not refused.
+    pub(crate) fn with_unchecked_operands(mut self) -> Builder {
+        self.operators.takes_unchecked = true;
+        self.without_merge_operators()
     }
 
     /// Opens the database in `path`, and creates it if it does not exist.

@@ -172,6 +172,7 @@ impl DbInner {
                 pace.take(bytes, || self.rests_now(keyspace), || self.status.ends());
             },
             range_tombstones: &ranges,
+            joins_values: !keyspace.has_merges() || self.has_room_for(plan.value_bytes()),
             inline_values: plan.inlines_values() && self.has_room_for(plan.value_bytes()),
             cancelled: &self.status.cancelled,
             times: keyspace.times_of(),

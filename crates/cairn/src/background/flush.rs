@@ -209,6 +209,7 @@ impl DbInner {
             rate_limiter: &|_| {},
             range_tombstones: &ranges,
             inline_values: false,
+            joins_values: true,
             cancelled: &self.status.cancelled,
             times: part.keyspace.times_of(),
             expired_by: self.expired_by(&part.keyspace, now, snapshots.first().copied()),

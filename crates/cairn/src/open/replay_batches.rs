@@ -125,6 +125,7 @@ impl Recovery {
             rate_limiter: &|_| {},
             range_tombstones: &ranges,
             inline_values: false,
+            joins_values: true,
             cancelled: &std::sync::atomic::AtomicBool::new(false),
             times: keyspace.times_of(),
             expired_by: Time::MIN,

@@ -604,8 +604,10 @@ impl Cursor {
                 break;
             }
             self.keyspace.add_operand(&mut operands, &self.key, trailer, self.merge.value())?;
-            // As a deleted entry that is skipped: a flush or a compaction joins it.
-            self.charge_skip();
+            // As a deleted entry that is skipped: a flush joins it. What a compaction would is not known.
+            if let Source::Memtable(_) = &self.merge.children()[self.merge.current()] {
+                self.charge_skip();
+            }
             self.merge.next()?;
         }
         let joined = operands.fold(self.keyspace.known_operator()?, &self.key, base.as_deref())?;

@@ -1,9 +1,10 @@
 //! Point reads of keys with operands: the value that the merge operator makes of them and of the value below them.
 
+use super::read_cost::may_be_sealed;
 use crate::parts::price;
 use crate::state::{KeyspaceInner, ReadAt, ReadState, hides, shows};
 use crate::sync::Ordering;
-use base::{Cursor, MergeOperator, Operands, Result, Seq, Slice, Trailer, hash};
+use base::{Cursor, Error, ErrorKind, MergeOperator, Operands, Result, Seq, Slice, Trailer, hash};
 use memtable::Memtable;
 use std::sync::Arc;
 use tree::charge;
@@ -37,7 +38,7 @@ impl KeyspaceInner {
             match read_state.version.get_above(key, hash, seq, deleted)? {
                 Some((trailer, operand)) if trailer.is_merge() && shows(trailer, deleted) => {
                     self.add_operand(&mut operands, key, trailer, &operand)?;
-                    seq = trailer.seq() - 1;
+                    seq = self.before(trailer, seq)?;
                 }
                 found => return self.join(&operands, key, found, at, deleted),
             }
@@ -64,15 +65,26 @@ impl KeyspaceInner {
                 break;
             }
             self.add_operand(operands, key, trailer, cursor.value())?;
-            *seq = trailer.seq() - 1;
+            *seq = self.before(trailer, *seq)?;
             steps += 1;
             cursor.next()?;
         }
         let cost = self.charges.of_skipped(steps);
-        if steps > 1 && charge(memtable.charges(), cost) >= price(memtable) {
+        if steps > 1 && charge(memtable.charges(), cost) >= price(memtable) && may_be_sealed(memtable, self) {
             self.memtables_due.store(true, Ordering::Relaxed);
         }
         Ok(found)
+    }
+
+    /// The number before that of an operand that a look-up at `seq` has found.
+    fn before(&self, operand: Trailer, seq: Seq) -> Result<Seq> {
+        // Only a damaged table has another one, and a look-up for it might not end.
+        let found = operand.seq().checked_sub(1).filter(|_| operand.seq() <= seq);
+        found.ok_or_else(|| {
+            let what =
+                format!("keyspace {:?}: an operand has the sequence number {}", self.name, operand.seq());
+            Error::new(ErrorKind::Corruption, what)
+        })
     }
 
     /// Adds an operand that is older than the others.

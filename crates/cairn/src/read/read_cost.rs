@@ -33,7 +33,7 @@ pub(crate) fn charge_skipped(bytes: u64, merge: &MergeCursor<Source>, keyspace: 
 }
 
 /// Whether the memtable is the active one of its keyspace, and no older one waits for its flush.
-fn may_be_sealed(memtable: &Arc<Memtable>, keyspace: &KeyspaceInner) -> bool {
+pub(super) fn may_be_sealed(memtable: &Arc<Memtable>, keyspace: &KeyspaceInner) -> bool {
     let read_state = keyspace.read_state.load();
     Arc::ptr_eq(&read_state.memtable, memtable) && read_state.immutable.is_empty()
 }

@@ -3,7 +3,7 @@
 use super::report::{Loss, SalvageReport, SalvagedFile};
 use super::sources::Salvage;
 use crate::wal::{BatchRecord, LogHeader, decode_batch, is_never_established, log_file_name, replay};
-use base::{Error, ErrorKind, Result};
+use base::{EntryKind, Error, ErrorKind, Result};
 use memtable::Memtable;
 use record::SegmentKind;
 use std::collections::BTreeMap;
@@ -172,7 +172,7 @@ impl Salvage<'_> {
                 continue;
             }
             let keyspace = self.keyspace(entry.keyspace);
-            if keyspace.has_operands_up_to(seq) {
+            if entry.kind == EntryKind::Merge && keyspace.has_operands_up_to(seq) {
                 continue;
             }
             if seq <= keyspace.flushed {

@@ -17,11 +17,12 @@
 use crate::api::{Database, Keyspace};
 use crate::open::{Files, LOCK_FILE_NAME, no_database};
 use crate::state::split_value;
-use crate::types::{Durability, Options};
-use base::{Cursor as _, Error, ErrorKind, MAX_SEQ, Operands, RangeSet, Result, Time};
+use crate::types::{Durability, Merge, Options};
+use base::{Cursor as _, Error, ErrorKind, MAX_SEQ, RangeSet, Result, Slice, Time};
 use env::{Env, RealEnv};
 use history::{Shown, VersionWalk};
 use memtable::MemtableCursor;
+use operands::FoundOperands;
 use sources::{KeyspaceSource, Salvage, TableSource};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,6 +33,7 @@ use values::Values;
 
 mod hash_logs;
 mod logs;
+mod operands;
 mod report;
 mod sources;
 mod values;
@@ -83,7 +85,7 @@ pub fn salvage_in(
     salvage.read_logs()?;
     salvage.judge_logs();
     let builder = Database::builder().options(options.create_if_missing(true)).env(env.clone());
-    let db = builder.without_merge_operators().open(to)?;
+    let db = builder.with_unchecked_operands().open(to)?;
     let (historical, sources): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut salvage.keyspaces)
         .into_iter()
         .partition(|(_, source)| source.history_of.is_some());
@@ -146,99 +148,74 @@ impl Salvage<'_> {
     fn write(&mut self, db: &Database, source: &KeyspaceSource, values: &mut Values) -> Result<()> {
         let keyspace = db.create_keyspace(&source.name, source.options.clone())?;
         let mut written = SalvagedKeyspace { name: source.name.clone(), ..SalvagedKeyspace::default() };
+        if source.options.merge != Merge::None {
+            // First, because a merge is no operand once an entry may expire.
+            self.write_keys(&keyspace, source, values, Keys::WithOperands, &mut written)?;
+        }
+        self.write_keys(&keyspace, source, values, Keys::Others, &mut written)?;
+        self.report.keyspaces.push(written);
+        Ok(())
+    }
+
+    fn write_keys(
+        &mut self,
+        keyspace: &Keyspace,
+        source: &KeyspaceSource,
+        values: &mut Values,
+        keys: Keys,
+        written: &mut SalvagedKeyspace,
+    ) -> Result<()> {
         let ranges = ranges_of(source);
         let mut merge = self.runs(source);
         let mut last: Option<Vec<u8>> = None;
         merge.seek_to_first()?;
         while merge.valid() {
-            if last.as_deref() != Some(merge.key()) {
-                let last = last.get_or_insert_default();
-                last.clear();
-                last.extend_from_slice(merge.key());
-                let deleted = ranges.newest(last, MAX_SEQ);
-                // They are written again, since their operator may be known to the application alone.
-                let mut operands = Operands::default();
-                while merge.valid() && merge.key() == &last[..] && merge.trailer().is_merge() {
-                    if merge.trailer().seq() < deleted {
-                        break;
-                    }
-                    // The same one may be in two places.
-                    if operands.oldest() != Some(merge.trailer()) {
-                        operands.push(merge.trailer(), merge.value());
-                    }
-                    merge.next()?;
-                }
-                let has_base = merge.valid() && merge.key() == &last[..];
-                let deleted = has_base && deleted > merge.trailer().seq();
-                let mut is_lost = false;
-                if has_base && !merge.trailer().is_delete() && !deleted {
-                    let split = split_value(merge.trailer(), merge.value());
-                    let (stored, expiry) = match split {
-                        Ok((stored, expiry)) => (Some(stored), expiry),
-                        Err(e) => {
-                            let loss = Loss { keyspace: Some(source.name.clone()), ..Loss::of("tables", &e) };
-                            self.report.losses.push(Loss { from: Some(merge.key().to_vec()), ..loss });
-                            (None, None)
-                        }
-                    };
-                    let referred = match merge.trailer().is_reference() {
-                        true => stored.map(|stored| values.read(&source.name, merge.key(), stored)),
-                        false => None,
-                    };
-                    let value = referred.as_ref().map_or(stored, |value| value.as_deref());
-                    is_lost = value.is_none();
-                    if let Some(value) = value {
-                        let expiry = expiry.unwrap_or(Time::MAX);
-                        match keyspace.put_until_with(merge.key(), value, expiry, Durability::Buffered) {
-                            Ok(()) => {
-                                written.entries += 1;
-                                written.bytes += (merge.key().len() + value.len()) as u64;
-                            }
-                            // No Cairn writes such an entry.
-                            Err(e) if e.kind() == ErrorKind::InvalidArgument => {
-                                let loss =
-                                    Loss { keyspace: Some(source.name.clone()), ..Loss::of("tables", &e) };
-                                self.report.losses.push(Loss { from: Some(merge.key().to_vec()), ..loss });
-                            }
-                            Err(e) => return Err(e),
-                        }
-                    }
-                }
-                // Without the value below them they would make a wrong one.
-                if !operands.is_empty() && !is_lost {
-                    written.entries += u64::from(!has_base || deleted);
-                    self.write_operands(&keyspace, last, operands, &mut written)?;
-                }
-                if !has_base {
-                    continue;
-                }
+            if last.as_deref() == Some(merge.key()) {
+                merge.next()?;
+                continue;
             }
-            merge.next()?;
-        }
-        self.compare_reads(source, &merge);
-        self.report.keyspaces.push(written);
-        Ok(())
-    }
-
-    /// Writes the operands of a key, above its value.
-    fn write_operands(
-        &mut self,
-        keyspace: &Keyspace,
-        key: &[u8],
-        mut operands: Operands,
-        written: &mut SalvagedKeyspace,
-    ) -> Result<()> {
-        let all: Vec<_> = operands.drain().collect();
-        for (_, operand) in all.iter().rev() {
-            match keyspace.merge_with(key, operand, Durability::Buffered) {
-                Ok(()) => written.bytes += (key.len() + operand.len()) as u64,
+            let key = last.get_or_insert_default();
+            key.clear();
+            key.extend_from_slice(merge.key());
+            let deleted = ranges.newest(key, MAX_SEQ);
+            let operands = FoundOperands::gather(&mut merge, key, deleted)?;
+            let is_wanted = match keys {
+                Keys::WithOperands => operands.are_found(),
+                Keys::Others => !operands.are_found() || source.options.merge == Merge::None,
+            };
+            let has_value = merge.valid()
+                && merge.key() == &key[..]
+                && !merge.trailer().is_delete()
+                && merge.trailer().seq() >= deleted;
+            if !is_wanted {
+                continue;
+            }
+            let outcome = match &operands {
+                _ if operands.is_ambiguous => Err(operands.ambiguous()),
+                operands => {
+                    let value = match has_value {
+                        true => value_of(&merge, &source.name, values).map(|found| found.map(Some)),
+                        false => Ok(Some(None)),
+                    };
+                    value.and_then(|value| match value {
+                        // Without the value below them operands would make a wrong one.
+                        None => Ok(()),
+                        Some(value) => put_back(keyspace, key, value, operands, written),
+                    })
+                }
+            };
+            match outcome {
+                Ok(()) => {}
                 // No Cairn writes such an entry.
-                Err(e) if e.kind() == ErrorKind::InvalidArgument => {
-                    let loss = Loss { keyspace: Some(keyspace.name().to_owned()), ..Loss::of("tables", &e) };
-                    self.report.losses.push(Loss { from: Some(key.to_vec()), ..loss });
+                Err(e) if matches!(e.kind(), ErrorKind::InvalidArgument | ErrorKind::Corruption) => {
+                    let loss = Loss { keyspace: Some(source.name.clone()), ..Loss::of("tables", &e) };
+                    self.report.losses.push(Loss { from: Some(key.clone()), ..loss });
                 }
                 Err(e) => return Err(e),
             }
+        }
+        if keys == Keys::Others {
+            self.compare_reads(source, &merge);
         }
         Ok(())
     }
@@ -320,6 +297,51 @@ impl Salvage<'_> {
             }
         }
     }
+}
+
+/// The keys that a pass over a keyspace writes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    WithOperands,
+    Others,
+}
+
+/// The value on which a merge stands, and its expiry; `None` if it is outside of the tree and cannot be read, which is reported.
+fn value_of(
+    merge: &MergeCursor<Run>,
+    keyspace: &str,
+    values: &mut Values,
+) -> Result<Option<(Slice, Option<Time>)>> {
+    let (stored, expiry) = split_value(merge.trailer(), merge.value())?;
+    let value = match merge.trailer().is_reference() {
+        true => values.read(keyspace, merge.key(), stored),
+        false => Some(Slice::copy_from(stored)),
+    };
+    Ok(value.map(|value| (value, expiry)))
+}
+
+/// Writes the value of a key, if it has one, and the operands above it.
+fn put_back(
+    keyspace: &Keyspace,
+    key: &[u8],
+    value: Option<(Slice, Option<Time>)>,
+    operands: &FoundOperands,
+    written: &mut SalvagedKeyspace,
+) -> Result<()> {
+    if value.is_none() && !operands.are_found() {
+        return Ok(());
+    }
+    if let Some((value, expiry)) = value {
+        keyspace.put_until_with(key, &value, expiry.unwrap_or(Time::MAX), Durability::Buffered)?;
+        written.bytes += (key.len() + value.len()) as u64;
+    }
+    // They are written again, since their operator may be known to the application alone.
+    for operand in operands.oldest_first() {
+        keyspace.merge_with(key, operand, Durability::Buffered)?;
+        written.bytes += (key.len() + operand.len()) as u64;
+    }
+    written.entries += 1;
+    Ok(())
 }
 
 /// The range tombstones of a keyspace: those of the manifest and of the logs.

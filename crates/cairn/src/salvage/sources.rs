@@ -38,7 +38,7 @@ pub(super) struct KeyspaceSource {
 }
 
 impl KeyspaceSource {
-    /// Whether what is written up to `seq` is in its tables, as far as it can be read, and must not be taken from the logs: operands would count twice.
+    /// Whether operands up to `seq` must not be taken from the logs: they may be in its tables, joined with others, and would count twice.
     pub fn has_operands_up_to(&self, seq: Seq) -> bool {
         self.options.merge != Merge::None && seq <= self.flushed.max(self.newest)
     }

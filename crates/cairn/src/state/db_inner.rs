@@ -275,6 +275,7 @@ impl DbInner {
             role,
             hash_log,
             operator,
+            takes_unchecked: self.operators.takes_unchecked,
             tail_len,
             limits,
             newest_time: AtomicU64::new(0),

@@ -35,6 +35,8 @@ pub(crate) struct KeyspaceInner {
     pub hash_log: Option<Arc<HashLog>>,
     /// What joins operands to its values, if it has merges and the operator is known.
     pub operator: Option<Arc<dyn MergeOperator>>,
+    /// Whether it takes values and operands that no operator has checked.
+    pub takes_unchecked: bool,
     /// Bytes behind each value, and in each tombstone: the time of the version, if the keyspace is primary.
     pub tail_len: usize,
     pub limits: Limits,
@@ -175,7 +177,8 @@ impl KeyspaceInner {
         match (kind, &self.operator) {
             (EntryKind::DeleteRange, _) if self.hash_log.is_some() => Err(self.no_order()),
             (EntryKind::Put | EntryKind::Merge, Some(operator)) => self.check_operand(&**operator, value),
-            (EntryKind::Merge, None) => self.check_merges(),
+            (EntryKind::Put, None) if !self.has_merges() => Ok(()),
+            (EntryKind::Put | EntryKind::Merge, None) => self.check_without_operator(),
             _ => Ok(()),
         }
     }
@@ -188,17 +191,16 @@ impl KeyspaceInner {
         })
     }
 
-    /// Checks that the keyspace has merges.
-    ///
-    /// # Errors
-    /// `InvalidArgument`.
-    pub(crate) fn check_merges(&self) -> Result<()> {
+    /// Checks a put or a merge where no operator is known.
+    #[cold]
+    fn check_without_operator(&self) -> Result<()> {
         match self.options.merge {
             Merge::None => {
                 let what = "has no merge operator: its option merge is none";
                 Err(Error::invalid(format!("keyspace {:?} {what}", self.name)))
             }
-            _ => Ok(()),
+            _ if self.takes_unchecked => Ok(()),
+            _ => self.known_operator().map(drop),
         }
     }
 
@@ -208,12 +210,9 @@ impl KeyspaceInner {
     /// `InvalidArgument` if it is not known.
     pub(crate) fn known_operator(&self) -> Result<&dyn MergeOperator> {
         self.operator.as_deref().ok_or_else(|| {
-            let what = "the value is not known: the merge operator";
-            Error::invalid(format!(
-                "keyspace {:?}: {what} {:?} is not registered",
-                self.name,
-                self.options.merge.to_string()
-            ))
+            let (name, merge) = (&self.name, self.options.merge.to_string());
+            let what = "is not registered, so values are not known and not checked";
+            Error::invalid(format!("keyspace {name:?}: the merge operator {merge:?} {what}"))
         })
     }
 

@@ -63,18 +63,25 @@ impl OwnWrites {
     }
 
     /// Notes an operand, which is joined to what was written of the key before.
-    pub(super) fn merge(&mut self, key: &[u8], operand: &[u8], operator: &dyn MergeOperator) -> Result<()> {
+    pub(super) fn merge(
+        &mut self,
+        key: &[u8],
+        operand: &[u8],
+        operator: &dyn MergeOperator,
+        now: Time,
+    ) -> Result<()> {
         let join = |value: &Slice| {
             let mut value = value.to_vec();
             operator.merge(key, &mut value, operand);
             Slice::from(value)
         };
         let joined = match self.entries.get(key) {
-            Some(OwnEntry::Value(OwnValue { value, expiry })) => {
+            Some(OwnEntry::Value(own)) if own.is_seen(now) => {
+                let OwnValue { value, expiry } = own;
                 OwnEntry::Value(OwnValue { value: join(value), expiry: *expiry })
             }
             Some(OwnEntry::Operand(earlier)) => OwnEntry::Operand(join(earlier)),
-            Some(OwnEntry::Deleted) => {
+            Some(OwnEntry::Deleted | OwnEntry::Value(_)) => {
                 OwnEntry::Value(OwnValue { value: Slice::copy_from(operand), expiry: None })
             }
             None if self.deletes(key) => {

@@ -18,6 +18,8 @@ pub struct TransactionRange<'a> {
     stored: Ends<Range>,
     own: Option<Own<'a>>,
     noted: Option<Noted<'a>>,
+    /// Whether values are not shown.
+    keys_only: bool,
     done: bool,
 }
 
@@ -98,12 +100,13 @@ impl<'a> TransactionRange<'a> {
             drop(noting);
             Noted { reads, keyspace, place, bounds, front: None, back: None, whole: false, expiry: None }
         });
-        TransactionRange { stored: Ends::new(stored), own, noted, done: false }
+        TransactionRange { stored: Ends::new(stored), own, noted, keys_only: false, done: false }
     }
 
     /// The keys alone, of the entries that are left. Values outside of the tree (`placement`) are not read.
     pub fn keys(mut self) -> impl DoubleEndedIterator<Item = Result<Slice>> + use<'a> {
         self.stored.iter.hide_values();
+        self.keys_only = true;
         self.map(|entry| entry.map(|(key, _)| key))
     }
 
@@ -134,6 +137,9 @@ impl<'a> TransactionRange<'a> {
             match own.entries.take::<BACK>() {
                 Some((key, OwnEntry::Value(written))) if written.is_seen(own.now) => {
                     return Some(Ok((key.clone(), written.value.clone())));
+                }
+                Some((key, OwnEntry::Operand(_))) if self.keys_only => {
+                    return Some(Ok((key.clone(), Slice::default())));
                 }
                 Some((key, OwnEntry::Operand(operand))) => {
                     let value = join(&own.keyspace, key, found, operand.clone());

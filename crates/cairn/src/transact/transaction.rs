@@ -398,7 +398,8 @@ impl Transaction {
         inner.check_kind(EntryKind::Merge, operand)?;
         let operator = inner.known_operator()?;
         if !inner.merges_at_once() {
-            return self.own_mut(keyspace, key, operand)?.merge(key, operand, operator);
+            let now = self.snapshot.0.now;
+            return self.own_mut(keyspace, key, operand)?.merge(key, operand, operator, now);
         }
         let (value, expiry) =
             match self.own(keyspace).map_or(Own::None, |own| own.get(key, self.snapshot.0.now)) {

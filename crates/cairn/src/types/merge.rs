@@ -110,6 +110,8 @@ pub(crate) struct Operators {
     own: BTreeMap<String, Arc<dyn MergeOperator>>,
     /// Whether a keyspace may have an operator that is not known: its operands stay apart.
     pub may_lack: bool,
+    /// Whether such a keyspace takes values and operands unchecked, because they were in a database before.
+    pub takes_unchecked: bool,
 }
 
 impl Operators {

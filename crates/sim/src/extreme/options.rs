@@ -40,6 +40,7 @@ const KEYSPACE: &[Row] = &[
     ("space_target", ["1.05", "10"], &["1.04", "10.1", "NaN"]),
     ("history", ["none", "all"], &["versions(0)", "age(0s)", "old"]),
     ("ttl", ["none", "200000000d"], &["0s", "213503983d", "soon"]),
+    ("merge", ["none", "append"], &["", "a b", "u64 add"]),
     ("large_up_to", ["0", "1"], &["-0.1", "1.1", "NaN"]),
 ];
 

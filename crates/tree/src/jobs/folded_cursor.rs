@@ -151,7 +151,10 @@ impl<'a, C: Cursor> FoldedCursor<'a, C> {
             if self.operands.are_many() {
                 self.context.check_cancelled()?;
                 if self.operands.condense(operator, &self.key).is_err() {
+                    // Those behind them are gathered when these have been taken.
                     self.folded.extend(self.operands.drain());
+                    self.cursor.next()?;
+                    return Ok(Below::Unknown);
                 }
             }
             self.cursor.next()?;
@@ -186,6 +189,10 @@ impl<'a, C: Cursor> FoldedCursor<'a, C> {
         let value = match trailer.is_reference() {
             false => stored.to_vec(),
             true => {
+                if !self.context.joins_values {
+                    let what = "the disk has no room for values to be joined beside their keys";
+                    return Err(Error::new(ErrorKind::NoSpace, what));
+                }
                 let reference = Reference::decode(stored).ok_or_else(malformed)?;
                 let value = self.segments.ok_or_else(malformed)?.read(&reference)?;
                 self.values_read += u64::from(reference.len);
@@ -328,6 +335,7 @@ mod tests {
             rate_limiter: &|_| {},
             range_tombstones: ranges,
             inline_values: false,
+            joins_values: true,
             cancelled: &AtomicBool::new(false),
             times: None,
             expired_by: Time::MIN,

@@ -29,6 +29,8 @@ pub struct JobContext<'a> {
     /// Whether a compaction for scans ([`Plan::inlines_values`](crate::Plan::inlines_values)) may write values into its tables: there is
     /// room for them on the disk.
     pub inline_values: bool,
+    /// Whether operands may be joined to values outside of the tree: there is room for these on the disk.
+    pub joins_values: bool,
     /// Set when the job should stop because the database is closing.
     pub cancelled: &'a AtomicBool,
     /// Tells the time of an entry and when it ended, in a tree whose keys have times.
