@@ -19,6 +19,28 @@ fn values_come_back_as_they_went_in() {
 }
 
 #[test]
+fn operands_are_joined_by_the_operator_of_the_keyspace() {
+    let cairn = Cairn::new();
+    cairn
+        .run("merge", &["-k", "lists", "--create", "--set", "merge=append", "a", "1", "b", "2", "a", "3"])
+        .ok();
+    cairn.ok("merge", &["-k", "lists", "b", "4"]);
+    assert_eq!(cairn.ok("scan", &["-k", "lists"]), "a\t13\nb\t24\n");
+    let sums = ["-k", "sums", "--create", "--set", "merge=i64_add", "--type", "int"];
+    cairn.ok("merge", &[&sums[..], &["n", "40", "n", "2"]].concat());
+    assert_eq!(cairn.ok("get", &["-k", "sums", "--type", "int", "n"]), "42\n");
+    cairn.run("merge", &["-k", "sums", "n", "x"]).fails(2, &["\"sums\"", "i64_add", "8 bytes"]);
+    cairn.run("merge", &["-k", "sums", "n", "1", "m"]).fails(2, &["takes pairs"]);
+    cairn.run("merge", &["n", "x"]).fails(2, &["\"default\"", "no merge operator"]);
+    let script = "begin\nmerge a 5 c 6\nget a\nrollback\nmerge c 7\nget a c";
+    assert_eq!(cairn.run_with("shell", &["-k", "lists"], script.as_bytes()).ok(), "135\n13\n7\n");
+    // An operator of an application, which this program does not know.
+    cairn
+        .run("put", &["-k", "own", "--create", "--set", "merge=longest", "a", "b"])
+        .fails(2, &["\"longest\""]);
+}
+
+#[test]
 fn a_value_from_standard_input_keeps_every_byte() {
     let cairn = Cairn::new();
     let value: Vec<u8> = (0..300_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
