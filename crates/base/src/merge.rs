@@ -12,7 +12,7 @@ use crate::{Error, Result, Slice, Trailer};
 ///
 /// An operator must always do the same, also in later versions of the application: what it does is stored.
 pub trait MergeOperator: Send + Sync {
-    /// Whether these bytes are a value, and an operand: those of puts and of merges are both checked, before they are written.
+    /// Whether these bytes are a value, and an operand, which have one format: those of puts and of merges are both checked, before they are written.
     ///
     /// # Errors
     /// Why they are not; the write fails with this error.
@@ -21,7 +21,7 @@ pub trait MergeOperator: Send + Sync {
     /// Joins `operand` to `value`, which was written before it and may be an operand itself. Both were found good by
     /// [`MergeOperator::check`], or come from this method, whose result must be such, too.
     ///
-    /// It is called by reads, by flushes and by compactions, on their threads. It must not call the database, and must not panic.
+    /// It is called by reads, merges, flushes, compactions and openings, on their threads, by several at once. It must not call the database, and must not panic.
     fn merge(&self, key: &[u8], value: &mut Vec<u8>, operand: &[u8]);
 }
 

@@ -1,4 +1,4 @@
-//! Counts words from several threads with merges, keeps the longest line of each word with an operator of its own, and shows that all of it is there after
+//! Counts words from several threads with merges, keeps the longest line of each word with an operator of the application, and shows that all of it is there after
 //! a reopening.
 //!
 //! `cargo run -p cairn --example counters`

@@ -1,12 +1,13 @@
 //! Merges: directed cases, and a comparison with a map over all engines, placements and table formats.
 
-use cairn::env::{Rng, SimEnv};
+use cairn::env::{Rng, SimEnv, Survival};
 use cairn::{
     ByteSet, Database, Durability, Engine, ErrorKind, Keyspace, KeyspaceOptions, Merge, MergeOperator,
     Options, PlacementPolicy, Result, Retention, Slice, Snapshot, TableFormat, Time, Ttl,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -263,6 +264,11 @@ fn an_operator_of_the_application_is_needed_by_name() -> Result<()> {
     db.close()?;
     missing(builder().open("/db").unwrap_err());
     let db = builder().without_merge_operators().open("/db")?;
+    let error = db.keyspace("new", own()).unwrap_err();
+    assert!(
+        error.kind() == ErrorKind::InvalidArgument && error.to_string().contains("\"longest\""),
+        "{error}"
+    );
     let names = db.keyspace("names", own())?;
     missing(names.get("name").unwrap_err());
     missing(names.iter().next().unwrap().unwrap_err());
@@ -455,6 +461,8 @@ fn sets_of_typed_integers_and_bytes() -> Result<()> {
     assert_eq!(typed.get("a")?, Some(-2));
     db.transaction(|tx| typed.within(tx).merge("a", &1))?;
     assert_eq!(typed.get("a")?, Some(-1));
+    let texts = cairn::typed::TypedKeyspace::<String, String>::new(db.keyspace("texts", plain())?);
+    assert_eq!(texts.merge("a", "b").unwrap_err().kind(), ErrorKind::InvalidArgument);
     let sets = db.keyspace("sets", plain().merge(Merge::SetUnion))?;
     for members in [["b", "a"], ["c", "b"]] {
         sets.merge("k", ByteSet::from_iter(members))?;
@@ -488,6 +496,66 @@ fn a_salvage_keeps_operands_that_it_cannot_join() -> Result<()> {
         let db = builder().open("/new")?;
         assert_eq!(db.open_keyspace("k")?.get("name")?.unwrap(), value);
     }
+    Ok(())
+}
+
+/// Eight threads count together and each for itself, in one batch. The power fails again and again meanwhile: what is left is a prefix of all batches,
+/// each counted once, with all that were synced.
+#[test]
+fn counts_of_eight_threads_are_exact_after_crashes() -> Result<()> {
+    const THREADS: usize = 8;
+    let env = SimEnv::new(8);
+    let open = |env: &Arc<SimEnv>| {
+        let options = Options::default().background_threads(1).memory_budget(1 << 20).disk_reserve(0);
+        Database::open_in(env.clone(), "/db", options)
+    };
+    let db = open(&env)?;
+    let counts = db.keyspace("counts", plain().merge(Merge::U64Add).memtable_bytes(4 << 10))?;
+    let (synced, stop): ([AtomicU64; THREADS], _) = (Default::default(), AtomicBool::new(false));
+    let count = |thread: usize| -> Result<()> {
+        let mut batches = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let mut batch = db.batch();
+            batch.merge(&counts, "all", 1u64.to_le_bytes());
+            batch.merge(&counts, [thread as u8], 1u64.to_le_bytes());
+            batches += 1;
+            let durability = if batches % 16 == 0 { Durability::Sync } else { Durability::Os };
+            db.write(batch, durability)?;
+            if durability == Durability::Sync {
+                synced[thread].store(batches, Ordering::SeqCst);
+            }
+        }
+        Ok(())
+    };
+    let check = |seed: u64| -> Result<u64> {
+        let acknowledged = synced.each_ref().map(|count| count.load(Ordering::SeqCst));
+        let kinds = [Survival::Nothing, Survival::RandomSectors, Survival::Reordered, Survival::Torn];
+        let db = open(&env.crash_clone(kinds[seed as usize % kinds.len()], seed))?;
+        let counts = db.open_keyspace("counts")?;
+        let number =
+            |value: Option<Slice>| value.map_or(0, |value| u64::from_le_bytes(value[..].try_into().unwrap()));
+        let mut sum = 0;
+        for (thread, acknowledged) in acknowledged.into_iter().enumerate() {
+            let count = number(counts.get([thread as u8])?);
+            assert!(count >= acknowledged, "crash {seed}, thread {thread}: {count} of {acknowledged}");
+            sum += count;
+        }
+        assert_eq!(number(counts.get("all")?), sum, "crash {seed}");
+        db.close()?;
+        Ok(sum)
+    };
+    let (checked, counted) = std::thread::scope(|scope| {
+        let count = &count;
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || count(thread))).collect();
+        let checked: Result<Vec<u64>> = (0..40).map(check).collect();
+        stop.store(true, Ordering::Relaxed);
+        let counted: Result<Vec<()>> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        (checked, counted)
+    });
+    counted?;
+    let last = *checked?.last().unwrap();
+    assert!(last > 0, "nothing was synced");
+    assert!(db.stats().flush.jobs > 0);
     Ok(())
 }
 

@@ -31,7 +31,8 @@ fn operands_are_joined_by_the_operator_of_the_keyspace() {
     assert_eq!(cairn.ok("get", &["-k", "sums", "--type", "int", "n"]), "42\n");
     cairn.run("merge", &["-k", "sums", "n", "x"]).fails(2, &["\"sums\"", "i64_add", "8 bytes"]);
     cairn.run("merge", &["-k", "sums", "n", "1", "m"]).fails(2, &["takes pairs"]);
-    cairn.run("merge", &["n", "x"]).fails(2, &["\"default\"", "no merge operator"]);
+    cairn.run("merge", &["n", "x"]).fails(2, &["no keyspace \"default\""]);
+    cairn.run("merge", &["--create", "n", "x"]).fails(2, &["\"default\"", "no merge operator"]);
     let script = "begin\nmerge a 5 c 6\nget a\nrollback\nmerge c 7\nget a c";
     assert_eq!(cairn.run_with("shell", &["-k", "lists"], script.as_bytes()).ok(), "135\n13\n7\n");
     // An operator of an application, which this program does not know.

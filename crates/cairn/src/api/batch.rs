@@ -53,7 +53,8 @@ impl Batch {
     /// Joins `operand` to the value of `key`. See [`Keyspace::merge`].
     ///
     /// In a keyspace with history, without order, or in which a value may expire, a merge reads the value: there a batch with one is refused with
-    /// `InvalidArgument`, or with `Conflict` if the first such value is written at the same time. A transaction can do it.
+    /// `InvalidArgument`, or with `Conflict` if the first such value is written at the same time. So is one that also puts what expires to the keyspace. A
+    /// transaction can do both. Like the other errors of a batch, [`Database::write`](crate::Database::write) returns these.
     pub fn merge(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) {
         match keyspace.inner.check_operand_in_batch() {
             Ok(()) => self.push_unmixed(&keyspace.inner, Entry::merge(key.as_ref(), operand.as_ref())),

@@ -47,7 +47,8 @@ impl Database {
     ///
     /// # Errors
     /// `Locked` when the database is already open, in this process or another; `Corruption` when damage is found (opening then changes
-    /// nothing); `Unsupported` when a newer version wrote the database.
+    /// nothing); `Unsupported` when a newer version wrote the database; `InvalidArgument` when a keyspace needs a merge operator that is not
+    /// registered (`Builder::merge_operator`).
     pub fn open(path: impl AsRef<Path>) -> Result<Database> {
         Database::open_with(path, Options::default())
     }
@@ -118,7 +119,7 @@ impl Database {
     ///
     /// # Errors
     /// `AlreadyExists` when a keyspace has this name; `InvalidArgument` when the name is empty or too long, or an option is out of its
-    /// range; `NoSpace`, `Io`: nothing was created; `Locked` in a forked child; `ReadOnly` after a sync failed; `Closed`.
+    /// range, or its merge operator is not registered; `NoSpace`, `Io`: nothing was created; `Locked` in a forked child; `ReadOnly` after a sync failed; `Closed`.
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         self.inner().create_keyspace(name, options).map(|inner| self.keyspace_handle(inner))
     }

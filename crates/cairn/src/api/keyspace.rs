@@ -68,7 +68,7 @@ impl Keyspace {
     /// [`Database::batch`](crate::Database::batch).
     ///
     /// # Errors
-    /// `InvalidArgument` for a key or value over its limit; `NoSpace` when the disk is full (nothing was written, try again later);
+    /// `InvalidArgument` for a key or value over its limit, and for a value that the merge operator of the keyspace does not take; `NoSpace` when the disk is full (nothing was written, try again later);
     /// `ReadOnly` after a sync failed; `Closed`.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_with(key, value, self.database().options.durability)

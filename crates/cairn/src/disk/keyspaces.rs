@@ -18,7 +18,7 @@ impl DbInner {
         options.validate()?;
         options.check_together()?;
         self.filters.check(name, &options)?;
-        let operator = self.operators.of(name, &options.merge)?;
+        let operator = self.operators.of_new(name, &options.merge)?;
         let late = planted(Bug::CreateAfterClose);
         let _call = if late { self.status.check_running().map(|()| None)? } else { Some(self.begin_call()?) };
         let mut manifest = self.manifest.lock();

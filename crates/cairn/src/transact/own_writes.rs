@@ -92,11 +92,7 @@ impl OwnWrites {
         let (OwnEntry::Value(OwnValue { value, .. }) | OwnEntry::Operand(value)) = &joined else {
             return Ok(());
         };
-        if value.len() > MAX_VALUE_LEN {
-            let what =
-                format!("the operands make a value of {} bytes; {MAX_VALUE_LEN} are allowed", value.len());
-            return Err(Error::invalid(what));
-        }
+        check_len(value)?;
         self.set(key, joined);
         Ok(())
     }
@@ -158,6 +154,16 @@ impl OwnWrites {
     }
 }
 
+fn check_len(value: &[u8]) -> Result<()> {
+    match value.len() > MAX_VALUE_LEN {
+        true => Err(Error::invalid(format!(
+            "the operands make a value of {} bytes; {MAX_VALUE_LEN} are allowed",
+            value.len()
+        ))),
+        false => Ok(()),
+    }
+}
+
 /// What an operand of the transaction makes of the value that is stored.
 pub(super) fn join(
     keyspace: &KeyspaceInner,
@@ -168,6 +174,7 @@ pub(super) fn join(
     let Some(stored) = stored else { return Ok(operand) };
     let mut value = stored.to_vec();
     keyspace.known_operator()?.merge(key, &mut value, &operand);
+    check_len(&value)?;
     Ok(value.into())
 }
 

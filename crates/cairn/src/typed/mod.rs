@@ -65,7 +65,8 @@ pub use values::Serde;
 pub use values::{AnyValue, EncodeValue, Value};
 
 use crate::{
-    Batch, Durability, Entries, Error, ErrorKind, Keyspace, Range, Result, Slice, Snapshot, Transaction,
+    Batch, Durability, Entries, Error, ErrorKind, Keyspace, Merge, Range, Result, Slice, Snapshot,
+    Transaction,
 };
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
@@ -116,6 +117,18 @@ fn encoded_value<W: EncodeValue + ?Sized>(value: &W) -> Result<Vec<u8>> {
     Ok(out)
 }
 
+/// Checks that the merge operator of a keyspace makes typed values of typed values.
+fn check_operator(keyspace: &Keyspace) -> Result<()> {
+    match &keyspace.options().merge {
+        Merge::None | Merge::I64Add | Merge::I64Max | Merge::I64Min | Merge::Own(_) => Ok(()),
+        merge => Err(Error::invalid(format!(
+            "keyspace {:?}: the merge operator {:?} does not know the types of values",
+            keyspace.name(),
+            merge.to_string()
+        ))),
+    }
+}
+
 fn encoded_bounds<K: EncodeKey>(bounds: &impl RangeBounds<K>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
     (bounds.start_bound().map(encoded), bounds.end_bound().map(encoded))
 }
@@ -139,11 +152,13 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
         self.keyspace.put(encoded(key), encoded_value(value)?)
     }
 
-    /// Joins an operand to the value of a key: see [`Keyspace::merge`]. The operators `i64_add`, `i64_max` and `i64_min` take values of the type `i64`.
+    /// Joins an operand to the value of a key: see [`Keyspace::merge`]. The operators `i64_add`, `i64_max` and `i64_min` take values of the type `i64`, and
+    /// one of the application what it takes, with the byte of the type before the value. The others do not know types.
     ///
     /// # Errors
-    /// As for [`Keyspace::merge`]; those of encoding the operand.
+    /// As for [`Keyspace::merge`]; `InvalidArgument` for an operator that does not know types; those of encoding the operand.
     pub fn merge(&self, key: &K::Borrowed, operand: &V::Borrowed) -> Result<()> {
+        check_operator(&self.keyspace)?;
         self.keyspace.merge(encoded(key), encoded_value(operand)?)
     }
 
@@ -367,8 +382,9 @@ impl<K: Key, V: Value> TypedTransaction<'_, K, V> {
     /// Joins an operand to the value of a key: see [`TypedKeyspace::merge`].
     ///
     /// # Errors
-    /// As for [`Transaction::merge`]; those of encoding the operand.
+    /// As for [`Transaction::merge`] and [`TypedKeyspace::merge`].
     pub fn merge(&mut self, key: &K::Borrowed, operand: &V::Borrowed) -> Result<()> {
+        check_operator(&self.of.keyspace)?;
         self.transaction.merge(&self.of.keyspace, encoded(key), encoded_value(operand)?)
     }
 

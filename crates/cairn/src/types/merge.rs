@@ -130,6 +130,15 @@ impl Operators {
         Ok(())
     }
 
+    /// The operator of a new keyspace; `None` if it has none, or it need not be known because the keyspace was in a database before.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is not known.
+    pub(crate) fn of_new(&self, keyspace: &str, merge: &Merge) -> Result<Option<Arc<dyn MergeOperator>>> {
+        let operators = Operators { may_lack: self.takes_unchecked, ..self.clone() };
+        operators.of(keyspace, merge)
+    }
+
     /// The operator of a keyspace; `None` if it has none, or it is not known and need not be.
     ///
     /// # Errors

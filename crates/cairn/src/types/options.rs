@@ -403,9 +403,10 @@ option_table! {
     /// How long an entry lives that is put without a time to live of its own, such as `7d`. After that it counts as deleted, and a compaction
     /// drops it. `none`: for ever. An entry with an expiry takes eight bytes more. Not together with `history`.
     ttl: Ttl = Ttl::None, "none, or a number with d, h, min, s, ms or us", |v| v.is_valid();
-    /// What joins operands to values: with it, `merge` changes a value without reading it, such as a counter. Integers have 8 bytes,
-    /// little-endian; `or` is bitwise; another name is that of an operator of the application (`Builder::merge_operator`). Puts are checked, too:
-    /// a value must be one that the operator can use. `docs/merge.md` has the rules.
+    /// What joins operands to values: with it, `merge` changes a value, such as a counter, without reading it. Integers have 8 bytes,
+    /// little-endian; `or` is bitwise; another name, of 1 to 64 letters, digits, `_`, `-` and `.`, is that of an operator of the application
+    /// (`Builder::merge_operator`), without which the database does not open. Puts are checked, too: a value must be one that the operator
+    /// can use. `docs/merge.md` has the rules.
     merge: Merge = Merge::None, "none, u64_add, i64_add, u64_max, u64_min, i64_max, i64_min, bytes_max, bytes_min, append, or, set_union, another name", |v| v.is_valid();
 }
 

@@ -138,7 +138,11 @@ pub struct MergeArgs {
 /// Joins operands to the values of keys, in one step.
 pub fn merge(args: MergeArgs) -> Result<()> {
     let records = records("merge", &args.pairs, args.form, &args.types)?;
-    let create = Create { database: true, keyspace: NewKeyspace::by_flag(args.new_keyspace.create_keyspace) };
+    // A keyspace gets its merge operator when it is created: none is created without being asked for.
+    let create = match args.new_keyspace.create_keyspace {
+        true => Create { database: true, keyspace: NewKeyspace::Any },
+        false => Create::NOTHING,
+    };
     let store = Store::open_with(&args.db, &args.keyspace, &args.create, create)?;
     store.db.transaction(|tx| {
         records.iter().try_for_each(|(key, operand)| tx.merge(&store.keyspace, key, operand))
