@@ -22,7 +22,7 @@ mod time;
 pub use cursor::Cursor;
 pub use error::{Error, ErrorKind, Result};
 pub use key::{EntryKind, MAX_SEQ, Seq, Trailer, compare, compare_keys, hash, head, same_key, shared_prefix};
-pub use merge::{MergeOperator, Operands};
+pub use merge::{MergeOperator, Operands, join};
 pub use range_tombstone::{Fragment, RangeSet, RangeTombstone};
 pub use reference::{MAX_REFERENCE_LEN, Reference, SegmentShare};
 pub use slice::Slice;

@@ -58,12 +58,6 @@ impl Operands {
         newer.or_else(|| self.entries.first().map(|(trailer, _)| *trailer))
     }
 
-    /// The trailer of the oldest one.
-    pub fn oldest(&self) -> Option<Trailer> {
-        let oldest = self.entries.last().map(|(trailer, _)| *trailer);
-        oldest.or_else(|| self.newer.as_ref().map(|(trailer, _)| *trailer))
-    }
-
     /// Adds an operand that is older than all others.
     pub fn push(&mut self, trailer: Trailer, operand: &[u8]) {
         self.bytes.extend_from_slice(operand);
@@ -96,7 +90,7 @@ impl Operands {
     pub fn fold(&self, operator: &dyn MergeOperator, key: &[u8], base: Option<&[u8]>) -> Result<Vec<u8>> {
         // With each other first: the base may be much longer.
         let mut value = None::<Vec<u8>>;
-        let mut join = |operand: &[u8]| match &mut value {
+        let mut add = |operand: &[u8]| match &mut value {
             None => {
                 value = Some(operand.to_vec());
                 Ok(())
@@ -111,23 +105,16 @@ impl Operands {
             &self.bytes[from..self.entries[at].1]
         };
         match planted(Bug::JoinNewestFirst) {
-            true => (0..self.entries.len()).try_for_each(|at| join(operand(at)))?,
-            false => (0..self.entries.len()).rev().try_for_each(|at| join(operand(at)))?,
+            true => (0..self.entries.len()).try_for_each(|at| add(operand(at)))?,
+            false => (0..self.entries.len()).rev().try_for_each(|at| add(operand(at)))?,
         }
         if let Some((_, newer)) = &self.newer {
-            join(newer)?;
+            add(newer)?;
         }
-        let operands = value.take();
-        let mut value = base.map(<[u8]>::to_vec);
-        match (&mut value, operands) {
-            (None, operands) => value = operands,
-            (Some(_), None) => {}
-            (Some(value), Some(operands)) => {
-                operator.merge(key, value, &operands);
-                check_len(key, value)?;
-            }
+        match (base, value) {
+            (Some(base), Some(operands)) => join(operator, key, base, &operands),
+            (base, operands) => Ok(operands.or(base.map(<[u8]>::to_vec)).unwrap_or_default()),
         }
-        Ok(value.unwrap_or_default())
     }
 
     /// Takes them out, from new to old.
@@ -140,6 +127,17 @@ impl Operands {
             (trailer, operand)
         }))
     }
+}
+
+/// What an operator makes of a value and an operand.
+///
+/// # Errors
+/// `InvalidArgument` if it is longer than a value may be.
+pub fn join(operator: &dyn MergeOperator, key: &[u8], value: &[u8], operand: &[u8]) -> Result<Vec<u8>> {
+    let mut value = value.to_vec();
+    operator.merge(key, &mut value, operand);
+    check_len(key, &value)?;
+    Ok(value)
 }
 
 fn check_len(key: &[u8], value: &[u8]) -> Result<()> {

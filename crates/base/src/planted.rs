@@ -208,6 +208,8 @@ bugs! {
     ReplayFlushedOperands,
     /// operands are joined to a value that a range delete has deleted
     JoinToDeletedRange,
+    /// an operand is written beside the first entry that expires
+    OperandAboveExpiry,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -10,8 +10,9 @@ use crate::state::{DbInner, FlushedCounts, ImmutableMemtable, KeyspaceInner, Pan
 use crate::sync::Ordering;
 use crate::wal::LogSync;
 use base::planted::{Bug, planted};
-use base::{Error, ErrorKind, RangeSet, Result, Seq};
+use base::{Cursor, Error, ErrorKind, RangeSet, Result, Seq};
 use hashlog::HintFile;
+use memtable::LogPlace;
 use std::sync::Arc;
 use std::time::Duration;
 use tree::{DatabaseEdit, FoldedCursor, JobContext, JobOutput, MergeCursor};
@@ -221,13 +222,11 @@ impl DbInner {
         let memtables = part.memtables.iter().map(|s| &s.memtable);
         let places: Vec<_> = memtables.flat_map(|memtable| memtable.places()).collect();
         let mut entries = MergeCursor::new(cursors, 0);
-        let entries = FoldedCursor::of_flush(&mut entries, &context);
-        let kept = part.keyspace.kept_by_flushes();
-        let flushed = match places.is_empty() {
-            true => tree::flush(entries, &context, kept)?,
-            false => {
-                let entries = WithReferences::new(entries, part.keyspace.tail_len, places);
-                tree::flush(entries, &context, kept)?
+        let flushed = match context.operator {
+            None => flush_entries(&part.keyspace, entries, places, &context)?,
+            Some(operator) => {
+                let entries = FoldedCursor::of_flush(&mut entries, operator, &context);
+                flush_entries(&part.keyspace, entries, places, &context)?
             }
         };
         part.keyspace.counters.expired.fetch_add(flushed.expired, Ordering::Relaxed);
@@ -320,6 +319,20 @@ impl DbInner {
         self.remove_logs(edit.min_log);
         self.collect_obsolete();
         Ok(())
+    }
+}
+
+/// Writes the entries of memtables, in which the log has large values at `places`.
+fn flush_entries(
+    keyspace: &KeyspaceInner,
+    entries: impl Cursor,
+    places: Vec<LogPlace>,
+    context: &JobContext<'_>,
+) -> Result<JobOutput> {
+    let kept = keyspace.kept_by_flushes();
+    match places.is_empty() {
+        true => tree::flush(entries, context, kept),
+        false => tree::flush(WithReferences::new(entries, keyspace.tail_len, places), context, kept),
     }
 }
 

@@ -121,9 +121,12 @@ impl Replayed {
         open: &mut dyn FnMut(&table::TableMeta) -> Result<Arc<LiveTable>>,
     ) -> Result<()> {
         let Some(newest) = memtable.max_seq() else { return Ok(()) };
-        let flushed = {
-            let mut entries = memtable.cursor();
-            tree::flush(FoldedCursor::of_flush(&mut entries, context), context, self.kept())?
+        let mut entries = memtable.cursor();
+        let flushed = match context.operator {
+            None => tree::flush(entries, context, self.kept())?,
+            Some(operator) => {
+                tree::flush(FoldedCursor::of_flush(&mut entries, operator, context), context, self.kept())?
+            }
         };
         let edit = self.tree.install_flush(&flushed, newest);
         self.tree.apply(&edit, open)?;

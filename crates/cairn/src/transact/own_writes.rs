@@ -3,8 +3,7 @@
 use crate::state::{Batch, KeyspaceInner};
 use crate::types::Bounds;
 use crate::wal::Entry;
-use base::limits::MAX_VALUE_LEN;
-use base::{EntryKind, Error, MAX_SEQ, MergeOperator, RangeSet, RangeTombstone, Result, Slice, Time};
+use base::{EntryKind, MAX_SEQ, MergeOperator, RangeSet, RangeTombstone, Result, Slice, Time};
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -70,29 +69,19 @@ impl OwnWrites {
         operator: &dyn MergeOperator,
         now: Time,
     ) -> Result<()> {
-        let join = |value: &Slice| {
-            let mut value = value.to_vec();
-            operator.merge(key, &mut value, operand);
-            Slice::from(value)
-        };
+        let begin = || OwnEntry::Value(OwnValue { value: Slice::copy_from(operand), expiry: None });
         let joined = match self.entries.get(key) {
             Some(OwnEntry::Value(own)) if own.is_seen(now) => {
-                let OwnValue { value, expiry } = own;
-                OwnEntry::Value(OwnValue { value: join(value), expiry: *expiry })
+                let value = base::join(operator, key, &own.value, operand)?.into();
+                OwnEntry::Value(OwnValue { value, expiry: own.expiry })
             }
-            Some(OwnEntry::Operand(earlier)) => OwnEntry::Operand(join(earlier)),
-            Some(OwnEntry::Deleted | OwnEntry::Value(_)) => {
-                OwnEntry::Value(OwnValue { value: Slice::copy_from(operand), expiry: None })
+            Some(OwnEntry::Operand(earlier)) => {
+                OwnEntry::Operand(base::join(operator, key, earlier, operand)?.into())
             }
-            None if self.deletes(key) => {
-                OwnEntry::Value(OwnValue { value: Slice::copy_from(operand), expiry: None })
-            }
+            Some(OwnEntry::Deleted | OwnEntry::Value(_)) => begin(),
+            None if self.deletes(key) => begin(),
             None => OwnEntry::Operand(Slice::copy_from(operand)),
         };
-        let (OwnEntry::Value(OwnValue { value, .. }) | OwnEntry::Operand(value)) = &joined else {
-            return Ok(());
-        };
-        check_len(value)?;
         self.set(key, joined);
         Ok(())
     }
@@ -154,16 +143,6 @@ impl OwnWrites {
     }
 }
 
-fn check_len(value: &[u8]) -> Result<()> {
-    match value.len() > MAX_VALUE_LEN {
-        true => Err(Error::invalid(format!(
-            "the operands make a value of {} bytes; {MAX_VALUE_LEN} are allowed",
-            value.len()
-        ))),
-        false => Ok(()),
-    }
-}
-
 /// What an operand of the transaction makes of the value that is stored.
 pub(super) fn join(
     keyspace: &KeyspaceInner,
@@ -171,11 +150,10 @@ pub(super) fn join(
     stored: Option<Slice>,
     operand: Slice,
 ) -> Result<Slice> {
-    let Some(stored) = stored else { return Ok(operand) };
-    let mut value = stored.to_vec();
-    keyspace.known_operator()?.merge(key, &mut value, &operand);
-    check_len(&value)?;
-    Ok(value.into())
+    match stored {
+        None => Ok(operand),
+        Some(stored) => base::join(keyspace.known_operator()?, key, &stored, &operand).map(Slice::from),
+    }
 }
 
 /// The same range, but that a range whose end lies before its start is empty.

@@ -422,11 +422,7 @@ impl Transaction {
             };
         let (value, expiry) = match value {
             None => (operand.to_vec(), inner.default_expiry()),
-            Some(value) => {
-                let mut value = value.to_vec();
-                operator.merge(key, &mut value, operand);
-                (value, expiry)
-            }
+            Some(value) => (base::join(operator, key, &value, operand)?, expiry),
         };
         self.put_own(keyspace, Entry::put(key, &value).until(expiry))
     }

@@ -130,22 +130,43 @@ impl Operators {
         Ok(())
     }
 
-    /// The operator of a new keyspace; `None` if it has none, or it need not be known because the keyspace was in a database before.
-    ///
-    /// # Errors
-    /// `InvalidArgument` if it is not known.
-    pub(crate) fn of_new(&self, keyspace: &str, merge: &Merge) -> Result<Option<Arc<dyn MergeOperator>>> {
-        let operators = Operators { may_lack: self.takes_unchecked, ..self.clone() };
-        operators.of(keyspace, merge)
-    }
-
     /// The operator of a keyspace; `None` if it has none, or it is not known and need not be.
     ///
     /// # Errors
     /// `InvalidArgument` if it is not known.
     pub(crate) fn of(&self, keyspace: &str, merge: &Merge) -> Result<Option<Arc<dyn MergeOperator>>> {
-        Ok(Some(match merge {
-            Merge::None => return Ok(None),
+        self.find_or(self.may_lack, keyspace, merge)
+    }
+
+    /// The same of a keyspace that is created: its operator need not be known only if the keyspace was in a database before.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is not known.
+    pub(crate) fn of_new(&self, keyspace: &str, merge: &Merge) -> Result<Option<Arc<dyn MergeOperator>>> {
+        self.find_or(self.takes_unchecked, keyspace, merge)
+    }
+
+    fn find_or(
+        &self,
+        may_lack: bool,
+        keyspace: &str,
+        merge: &Merge,
+    ) -> Result<Option<Arc<dyn MergeOperator>>> {
+        match self.find(merge) {
+            None if *merge != Merge::None && !may_lack => {
+                let what = "which Builder::merge_operator has not registered";
+                let name = merge.to_string();
+                Err(Error::invalid(format!(
+                    "keyspace {keyspace:?} needs the merge operator {name:?}, {what}"
+                )))
+            }
+            found => Ok(found),
+        }
+    }
+
+    fn find(&self, merge: &Merge) -> Option<Arc<dyn MergeOperator>> {
+        Some(match merge {
+            Merge::None => return None,
             Merge::U64Add => Arc::new(Integers("u64", |a, b| a.wrapping_add(b))),
             Merge::I64Add => Arc::new(Integers("i64", |a, b| a.wrapping_add(b))),
             Merge::U64Max => Arc::new(Integers("u64", u64::max)),
@@ -168,18 +189,8 @@ impl Operators {
                 value.iter_mut().zip(operand).for_each(|(byte, more)| *byte |= more);
             })),
             Merge::SetUnion => Arc::new(SetUnion),
-            Merge::Own(name) => match self.own.get(&**name) {
-                Some(operator) => operator.clone(),
-                None if self.may_lack => return Ok(None),
-                None => {
-                    let what = format!(
-                        "keyspace {keyspace:?} needs the merge operator {:?}, which Builder::merge_operator has not registered",
-                        &**name
-                    );
-                    return Err(Error::invalid(what));
-                }
-            },
-        }))
+            Merge::Own(name) => return self.own.get(&**name).cloned(),
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use super::stage::{Ending, Stage};
 use crate::data::far_expiry;
 use crate::finding::{Finding, Outcome, ensure};
 use crate::random::{Draw, Rng};
-use cairn::{Database, Durability, ErrorKind, Keyspace, Time, TransactionOptions};
+use cairn::{Database, Durability, ErrorKind, Keyspace, Merge, Time, TransactionOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -462,7 +462,14 @@ impl Actor {
         let name = self.rng.pick(&names).clone();
         let (key, number, durability) =
             (key(self.ledger.thread, self.rng.below(KEYS)), self.ledger.new_number(), self.durability());
-        let put = |h: &mut Handles, _: &mut Rng| h.own[&name].put_with(&key, bytes_of(number), durability);
+        // The number is larger than all before it, so a merge keeps it.
+        let put = |h: &mut Handles, rng: &mut Rng| {
+            let (keyspace, value) = (&h.own[&name], bytes_of(number));
+            match keyspace.options().merge == Merge::BytesMax && rng.chance(2, 3) {
+                true => keyspace.merge_with(&key, value, durability),
+                false => keyspace.put_with(&key, value, durability),
+            }
+        };
         if self.call("put to a new keyspace", put)?.is_some() {
             self.ledger.content_mut(&name).insert(key, number);
         }

@@ -3,7 +3,7 @@
 use crate::random::{Draw, Rng};
 use crate::sets::PLACEMENTS;
 use cairn::env::{Env, SimEnv};
-use cairn::{Durability, KeyspaceOptions, Options, Preset, Retention, TableFormat};
+use cairn::{Durability, KeyspaceOptions, Merge, Options, Preset, Retention, TableFormat};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -50,12 +50,13 @@ pub fn options(seed: u64) -> Options {
         .scrub_rate(*rng.pick(&[0, 0, 0, 1 << 20]))
 }
 
-/// Options of a keyspace of one thread, which may have no order.
+/// Options of a keyspace of one thread, which may have no order, and may have merges that keep the largest value.
 pub fn own_options(rng: &mut Rng) -> KeyspaceOptions {
-    match rng.chance(1, 3) {
+    let options = match rng.chance(1, 3) {
         true => KeyspaceOptions::preset(Preset::HashLog).memtable_bytes(*rng.pick(&[4 << 10, 16 << 10])),
         false => keyspace_options(rng),
-    }
+    };
+    options.merge(rng.pick(&[Merge::None, Merge::BytesMax]).clone())
 }
 
 /// Options of a keyspace: a few writes fill a memtable, and a few tables start a compaction.

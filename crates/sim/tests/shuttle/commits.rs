@@ -1,7 +1,7 @@
 //! The commit pipeline: passing the writer on, failing, publishing, closing.
 
-use crate::stage::{Stage, check, tiny, wide};
-use cairn::{Durability, ErrorKind, Snapshot};
+use crate::stage::{Stage, check, text, tiny, wide};
+use cairn::{Durability, ErrorKind, Merge, Snapshot, Time};
 use shuttle::thread;
 use std::sync::Arc;
 
@@ -28,6 +28,48 @@ pub fn hand_over() {
     writers.into_iter().for_each(|writer| writer.join().unwrap());
     stage.db.clone().close().unwrap();
     assert_eq!(stage.after_power_cut().map(|entries| entries.len()), [4, 4]);
+}
+
+/// A merge beside the first put that expires, alone and in a group: it is joined to the value and expires with it, or comes before. Merges of another
+/// key all count.
+#[test]
+fn no_operand_outlives_the_value_to_which_it_was_joined() {
+    check(merges, 2400);
+}
+
+pub fn merges() {
+    let stage = Arc::new(Stage::new(0));
+    let lists = stage.db.create_keyspace("lists", tiny().merge(Merge::Append)).unwrap();
+    let expiry = Time::from_micros(1 << 60);
+    let threads: Vec<_> = (0..3)
+        .map(|number| {
+            let (stage, lists) = (stage.clone(), lists.clone());
+            thread::spawn(move || {
+                if number == 0 {
+                    lists.put_until("expires", "0", expiry).unwrap();
+                }
+                lists.merge("stays", number.to_string()).unwrap();
+                match number {
+                    1 => lists.merge("expires", "1").unwrap(),
+                    2 => stage.db.transaction(|tx| tx.merge(&lists, "expires", "2")).unwrap(),
+                    _ => {}
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let text = |key: &str| lists.get(key).unwrap().map(|value| text(&value)).unwrap_or_default();
+    let sorted = |text: String| {
+        let mut all: Vec<char> = text.chars().collect();
+        all.sort_unstable();
+        all.into_iter().collect::<String>()
+    };
+    assert_eq!(sorted(text("stays")), "012");
+    let joined = text("expires");
+    assert!(["0", "01", "02", "012", "021"].contains(&&joined[..]), "{joined}");
+    stage.disk.set_wall_clock(Time::from_micros(1 << 61));
+    assert_eq!(text("expires"), "", "what was joined to {joined} stays");
+    stage.db.clone().close().unwrap();
 }
 
 /// Trap 6: if the sync of a group fails, no member gets a success, and none waits forever.

@@ -46,7 +46,7 @@ pub fn compact(
     }
 }
 
-/// Writes the entries that readers can see, with operands joined, as the filter leaves them if there is one.
+/// Writes the entries that readers can see, with operands joined if there may be any, as the filter leaves them if there is one.
 fn write(
     entries: &mut impl Cursor,
     segments: Option<&Segments>,
@@ -55,19 +55,31 @@ fn write(
     outcome: JobOutput,
     sink: Option<&mut (dyn EvictionSink + '_)>,
 ) -> Result<JobOutput> {
-    let mut folded = FoldedCursor::of_plan(entries, context, segments, plan);
-    let mut outcome = match context.filter {
-        None => write_tables(&mut folded, plan, context, outcome, Kept::Seen, sink, |_, _, _| {})?,
-        Some(filter) => {
-            let mut left = FilteredCursor::new(&mut folded, filter, segments, context);
-            let mut outcome =
-                write_tables(&mut left, plan, context, outcome, Kept::Seen, sink, |_, _, _| {})?;
-            outcome.values_read += left.done.values_read;
-            outcome.filtered = left.done;
-            outcome
-        }
+    let Some(operator) = context.operator else {
+        return write_left(entries, segments, plan, context, outcome, sink);
     };
+    let mut folded = FoldedCursor::of_plan(entries, operator, context, segments, plan);
+    let mut outcome = write_left(&mut folded, segments, plan, context, outcome, sink)?;
     outcome.values_read += folded.values_read;
     outcome.value_error = folded.error;
+    Ok(outcome)
+}
+
+/// Writes the entries that readers can see, as the filter leaves them if there is one.
+fn write_left(
+    entries: &mut impl Cursor,
+    segments: Option<&Segments>,
+    plan: &Plan,
+    context: &JobContext<'_>,
+    outcome: JobOutput,
+    sink: Option<&mut (dyn EvictionSink + '_)>,
+) -> Result<JobOutput> {
+    let Some(filter) = context.filter else {
+        return write_tables(entries, plan, context, outcome, Kept::Seen, sink, |_, _, _| {});
+    };
+    let mut left = FilteredCursor::new(entries, filter, segments, context);
+    let mut outcome = write_tables(&mut left, plan, context, outcome, Kept::Seen, sink, |_, _, _| {})?;
+    outcome.values_read += left.done.values_read;
+    outcome.filtered = left.done;
     Ok(outcome)
 }

@@ -14,12 +14,13 @@ use values::Segments;
 /// A cursor over the entries of a merge in which the operands of a key that the same readers see are one entry. It is a put if the value
 /// below them is known, and an operand otherwise; it has the number of the newest of them. Reads forward only.
 ///
-/// Operands stay apart where they would make a value that is too long, and above a value that cannot be read.
+/// Operands stay apart where they would make a value that is too long, and above a value that cannot be read, or for which the disk has no
+/// room.
 ///
-/// Cost: nothing for entries that are no operands but a look at their kind. An operand is copied, and joined; a value outside of the tree
-/// below operands is read.
+/// Cost: a look at the kind of each entry. An operand is copied, and joined; a value outside of the tree below operands is read.
 pub struct FoldedCursor<'a, C> {
     cursor: &'a mut C,
+    operator: &'a dyn MergeOperator,
     context: &'a JobContext<'a>,
     segments: Option<&'a Segments>,
     plan: Option<&'a Plan>,
@@ -47,9 +48,10 @@ enum Below {
 
 impl<'a, C: Cursor> FoldedCursor<'a, C> {
     /// Over the entries of memtables that are flushed.
-    pub fn of_flush(cursor: &'a mut C, context: &'a JobContext<'a>) -> Self {
+    pub fn of_flush(cursor: &'a mut C, operator: &'a dyn MergeOperator, context: &'a JobContext<'a>) -> Self {
         FoldedCursor {
             cursor,
+            operator,
             context,
             segments: None,
             plan: None,
@@ -65,11 +67,12 @@ impl<'a, C: Cursor> FoldedCursor<'a, C> {
     /// Over the entries of a compaction.
     pub(super) fn of_plan(
         cursor: &'a mut C,
+        operator: &'a dyn MergeOperator,
         context: &'a JobContext<'a>,
         segments: Option<&'a Segments>,
         plan: &'a Plan,
     ) -> Self {
-        FoldedCursor { segments, plan: Some(plan), ..FoldedCursor::of_flush(cursor, context) }
+        FoldedCursor { segments, plan: Some(plan), ..FoldedCursor::of_flush(cursor, operator, context) }
     }
 
     /// Which readers see an entry: the number of those that are older.
@@ -91,7 +94,6 @@ impl<'a, C: Cursor> FoldedCursor<'a, C> {
 
     /// Joins the operands that begin here.
     fn arrive(&mut self) -> Result<()> {
-        let Some(operator) = self.context.operator else { return Ok(()) };
         if !self.cursor.valid() || !self.cursor.trailer().is_merge() {
             return Ok(());
         }
@@ -106,37 +108,31 @@ impl<'a, C: Cursor> FoldedCursor<'a, C> {
         if seq < deleted {
             return Ok(());
         }
-        let below = self.gather(operator, readers, deleted)?;
+        let below = self.gather(readers, deleted)?;
         if self.operands.is_empty() {
             // They are too long together, and stay apart.
             return Ok(());
         }
-        let (base, expiry) = match below {
-            Below::Nothing => (Some(None), None),
-            Below::Unknown => (None, None),
+        let (kind, base, expiry) = match below {
+            Below::Nothing => (EntryKind::Put, None, None),
+            Below::Unknown => (EntryKind::Merge, None, None),
             Below::Value => match self.value_below() {
-                Ok(Some((value, expiry))) => (Some(Some(value)), expiry),
-                Ok(None) => (Some(None), None),
+                Ok(Some((value, None))) => (EntryKind::Put, Some(value), None),
+                Ok(Some((value, expiry))) => (EntryKind::ExpiringPut, Some(value), expiry),
+                Ok(None) => (EntryKind::Put, None, None),
                 Err(e) => {
                     self.error.get_or_insert(e);
-                    (None, None)
+                    (EntryKind::Merge, None, None)
                 }
             },
         };
-        let newest = self.operands.newest().map_or(seq, Trailer::seq);
-        let kind = match (&base, expiry) {
-            (None, _) => EntryKind::Merge,
-            (Some(_), None) => EntryKind::Put,
-            (Some(_), Some(_)) => EntryKind::ExpiringPut,
-        };
-        let folded = self.operands.fold(operator, &self.key, base.flatten().as_deref());
-        match folded {
+        match self.operands.fold(self.operator, &self.key, base.as_deref()) {
             Ok(mut value) if expiry.is_none() || value.len() <= MAX_EXPIRING_LEN => {
                 if let Some(expiry) = expiry {
                     value.extend_from_slice(&expiry_bytes(expiry));
                 }
                 self.operands.clear();
-                self.folded.push_back((Trailer::new(newest, kind), value));
+                self.folded.push_back((Trailer::new(seq, kind), value));
             }
             // Too long: a reader gets the error.
             _ => self.folded.extend(self.operands.drain()),
@@ -145,12 +141,12 @@ impl<'a, C: Cursor> FoldedCursor<'a, C> {
     }
 
     /// Gathers the operands that the same readers see, and moves behind them.
-    fn gather(&mut self, operator: &dyn MergeOperator, readers: usize, deleted: Seq) -> Result<Below> {
+    fn gather(&mut self, readers: usize, deleted: Seq) -> Result<Below> {
         loop {
             self.operands.push(self.cursor.trailer(), self.cursor.value());
             if self.operands.are_many() {
                 self.context.check_cancelled()?;
-                if self.operands.condense(operator, &self.key).is_err() {
+                if self.operands.condense(self.operator, &self.key).is_err() {
                     // Those behind them are gathered when these have been taken.
                     self.folded.extend(self.operands.drain());
                     self.cursor.next()?;
@@ -169,7 +165,11 @@ impl<'a, C: Cursor> FoldedCursor<'a, C> {
                 return Ok(Below::Unknown);
             }
             if !trailer.is_merge() {
-                return Ok(if trailer.is_delete() { Below::Nothing } else { Below::Value });
+                return Ok(match trailer.is_delete() {
+                    true => Below::Nothing,
+                    false if trailer.is_reference() && !self.context.joins_values => Below::Unknown,
+                    false => Below::Value,
+                });
             }
         }
     }
@@ -189,10 +189,6 @@ impl<'a, C: Cursor> FoldedCursor<'a, C> {
         let value = match trailer.is_reference() {
             false => stored.to_vec(),
             true => {
-                if !self.context.joins_values {
-                    let what = "the disk has no room for values to be joined beside their keys";
-                    return Err(Error::new(ErrorKind::NoSpace, what));
-                }
                 let reference = Reference::decode(stored).ok_or_else(malformed)?;
                 let value = self.segments.ok_or_else(malformed)?.read(&reference)?;
                 self.values_read += u64::from(reference.len);
@@ -318,12 +314,7 @@ mod tests {
         has_value.then(|| operands.fold(&Append, key, base).unwrap())
     }
 
-    fn with_context<T>(
-        snapshots: &[Seq],
-        ranges: &RangeSet,
-        operator: Option<&dyn MergeOperator>,
-        use_it: impl FnOnce(&JobContext<'_>) -> T,
-    ) -> T {
+    fn with_context<T>(snapshots: &[Seq], ranges: &RangeSet, use_it: impl FnOnce(&JobContext<'_>) -> T) -> T {
         let env: Arc<dyn Env> = SimEnv::new(1);
         let options = crate::TreeOptions { table: table_options(4096, Compression::None), ..tree_options() };
         use_it(&JobContext {
@@ -341,7 +332,7 @@ mod tests {
             expired_by: Time::MIN,
             late: false,
             filter: None,
-            operator,
+            operator: Some(&Append),
         })
     }
 
@@ -380,9 +371,9 @@ mod tests {
             snapshots.sort_unstable();
             snapshots.dedup();
             let plan = Plan { bottom: vec![below.is_empty()], ..Plan::empty(Reason::Manual) };
-            let after = with_context(&snapshots, &ranges, Some(&Append), |context| {
+            let after = with_context(&snapshots, &ranges, |context| {
                 let mut sorted = Sorted(merged.clone(), 0);
-                let mut folded = FoldedCursor::of_plan(&mut sorted, context, None, &plan);
+                let mut folded = FoldedCursor::of_plan(&mut sorted, &Append, context, None, &plan);
                 let mut retention = Retention::new(&snapshots, &ranges);
                 let mut left: Vec<Entry> = below.clone();
                 folded.seek_to_first().unwrap();
