@@ -341,7 +341,7 @@ impl Memtable {
         self.deletes.load(Ordering::Relaxed) || self.ranges().is_some()
     }
 
-    /// The approximate share of the entries with smaller keys than `key`, from 0 to 1: the error is about a twentieth of the share.
+    /// The approximate share of the entries with smaller keys than `key`, from 0 to 1: the error is about a sixteenth of the share.
     ///
     /// Cost: at most some hundred steps from node to node.
     pub fn share_before(&self, key: &[u8]) -> f64 {

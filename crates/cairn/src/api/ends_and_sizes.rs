@@ -52,7 +52,7 @@ impl Keyspace {
 
     /// The approximate number of keys with a value in `bounds`, without reading data.
     ///
-    /// A key that was put again counts several times until compactions have merged these entries, and one that a
+    /// A key that was put again, or [merged](Keyspace::merge) into, counts several times until compactions have merged these entries, and one that a
     /// [range delete](Keyspace::delete_range) has deleted, or that has [expired](Keyspace::put_with_ttl), until they have dropped it. Where nothing
     /// of this waits, the error is that of the ends: half a block of each table there. After [`Keyspace::compact`] the number of all keys is exact.
     /// Where there is history only the newest versions count.

@@ -8,6 +8,7 @@
 //! that are in no other table.
 
 use super::collect_hashed::{CopiedPart, HashedPart, no_entry};
+use super::outcome::concerns_one;
 use crate::parts::Pace;
 use crate::state::{DbInner, KeyspaceInner, PanicGuard};
 use crate::sync::Ordering;
@@ -349,7 +350,11 @@ impl DbInner {
             match complete {
                 Ok(()) => {}
                 // The file may be gone with it: a later collection goes on without it.
-                Err(_) if collection.hashed.iter().any(|keyspace| keyspace.is_dropped()) => return Ok(None),
+                Err(e)
+                    if concerns_one(&e) && collection.hashed.iter().any(|keyspace| keyspace.is_dropped()) =>
+                {
+                    return Ok(None);
+                }
                 Err(e) if self.gives_up(std::slice::from_ref(source), &e) => return Ok(None),
                 Err(e) => return Err(e),
             }

@@ -5,6 +5,7 @@
 //! sync, and a flush a few more, however many tables it writes.
 
 use super::flush_hints::FlushedHints;
+use super::outcome::concerns_one;
 use crate::parts::WithReferences;
 use crate::state::{DbInner, FlushedCounts, ImmutableMemtable, KeyspaceInner, PanicGuard};
 use crate::sync::Ordering;
@@ -334,11 +335,6 @@ fn flush_entries(
         true => tree::flush(entries, context, kept),
         false => tree::flush(WithReferences::new(entries, keyspace.tail_len, places), context, kept),
     }
-}
-
-/// Whether an error concerns one keyspace, and not the disk or the database.
-fn concerns_one(error: &Error) -> bool {
-    !matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::ReadOnly | ErrorKind::Closed)
 }
 
 /// The hint files of a flush, by keyspace.

@@ -9,6 +9,7 @@ mod compact;
 mod flush;
 mod flush_hints;
 mod install;
+mod outcome;
 mod requests;
 mod threads;
 

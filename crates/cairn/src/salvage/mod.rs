@@ -191,7 +191,7 @@ impl Salvage<'_> {
                 continue;
             }
             let outcome = match &operands {
-                _ if operands.is_ambiguous => Err(operands.ambiguous()),
+                _ if operands.is_ambiguous => Err(FoundOperands::ambiguous(key)),
                 operands => {
                     let value = match has_value {
                         true => value_of(&merge, &source.name, values).map(|found| found.map(Some)),

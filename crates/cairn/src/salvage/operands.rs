@@ -9,14 +9,12 @@ pub(super) struct FoundOperands {
     found: Vec<(Trailer, Vec<u8>)>,
     /// Two different ones have one number: one of them is joined with others, and it is not known which.
     pub is_ambiguous: bool,
-    key: Slice,
 }
 
 impl FoundOperands {
     /// Those at which the cursor stands, which moves behind them. What is older than `deleted` is deleted.
     pub(super) fn gather(cursor: &mut impl Cursor, key: &[u8], deleted: Seq) -> Result<FoundOperands> {
-        let mut operands =
-            FoundOperands { found: Vec::new(), is_ambiguous: false, key: Slice::copy_from(key) };
+        let mut operands = FoundOperands { found: Vec::new(), is_ambiguous: false };
         let is_here = |cursor: &dyn Cursor| cursor.valid() && cursor.key() == key;
         while is_here(cursor) && cursor.trailer().is_merge() && cursor.trailer().seq() >= deleted {
             match operands.found.last() {
@@ -43,9 +41,10 @@ impl FoundOperands {
         self.found.iter().rev().map(|(_, operand)| &operand[..])
     }
 
-    pub(super) fn ambiguous(&self) -> Error {
-        let what = "operands of a key are there both joined and apart, so its value is not known";
-        Error::new(ErrorKind::Corruption, format!("{:?}: {what}", self.key))
+    /// The error of a key whose operands are ambiguous.
+    pub(super) fn ambiguous(key: &[u8]) -> Error {
+        let what = "its operands are there both joined and apart, so its value is not known";
+        Error::new(ErrorKind::Corruption, format!("key {:?}: {what}", Slice::copy_from(key)))
     }
 }
 
