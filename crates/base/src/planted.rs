@@ -210,6 +210,16 @@ bugs! {
     JoinToDeletedRange,
     /// an operand is written beside the first entry that expires
     OperandAboveExpiry,
+    /// a log that a checkpoint has, too, is overwritten
+    RecycleLinkedLog,
+    /// a checkpoint or backup has logs that are not synced
+    CopyUnsyncedLogs,
+    /// commits go on between the last log of a copy and the state of its trees
+    CaptureBesideWriters,
+    /// the list of a backup is durable before its contents
+    ListBeforeContents,
+    /// contents of older generations of a backup are removed
+    CollectByNewest,
 }
 
 #[cfg(feature = "planted-bugs")]

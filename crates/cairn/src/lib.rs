@@ -37,6 +37,7 @@
 mod api;
 mod background;
 mod check;
+mod copies;
 mod disk;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -61,6 +62,7 @@ pub use api::{Builder, Database, Keyspace, Snapshot};
 pub use base::planted;
 pub use base::{Error, ErrorKind, MergeOperator, Result, Seq, Slice, Time, limits};
 pub use check::{check, check_in};
+pub use copies::Backups;
 pub use read::{Cursor, CursorAt, Entries, EntryAt, Keys, Range, RangeAt, Version, VersionCursor, Versions};
 pub use salvage::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace, salvage, salvage_in};
 pub use state::Batch;
@@ -89,7 +91,7 @@ pub use types::*;
 /// ```
 pub mod env {
     #[doc(inline)]
-    pub use ::env::{Env, FileLock, FrontSync, LOG_END, ReadFile, RealEnv, WriteFile};
+    pub use ::env::{Env, FileLock, FileStamp, FrontSync, LOG_END, ReadFile, RealEnv, WriteFile};
 
     /// The simulated disk, for the tests of this repository.
     #[doc(hidden)]

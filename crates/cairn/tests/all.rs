@@ -6,6 +6,7 @@
 mod child;
 
 mod compact_beside;
+mod copies;
 mod cursors;
 mod damage;
 mod database;

@@ -12,6 +12,14 @@ pub(crate) fn check_same_dir(from: &Path, to: &Path) -> Result<()> {
     Err(Error::invalid(format!("rename {} to {}: not the same directory", from.display(), to.display())))
 }
 
+/// Rejects a link within a directory: a file has one name in a directory.
+pub(crate) fn check_other_dir(from: &Path, to: &Path) -> Result<()> {
+    if from.parent() != to.parent() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("link {} to {}: the same directory", from.display(), to.display())))
+}
+
 /// Rejects a truncation that would extend a file of `len` bytes.
 pub(crate) fn check_truncate(path: &Path, len: u64, to: u64) -> Result<()> {
     if to <= len {

@@ -16,5 +16,5 @@ pub use mapped::ForkGuard;
 pub use real::RealEnv;
 pub use rng::Rng;
 pub use sim::{Fault, Hook, OpInfo, OpKind, Phase, Repeat, SimEnv, Survival};
-pub use traits::{Env, FileLock, FrontSync, LOG_END, ReadFile, WriteFile};
+pub use traits::{Env, FileLock, FileStamp, FrontSync, LOG_END, ReadFile, WriteFile};
 pub use waiting_reads::WaitingReads;

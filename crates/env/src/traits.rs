@@ -55,6 +55,23 @@ pub trait Env: Send + Sync + 'static {
     fn create_dir(&self, dir: &Path) -> Result<()>;
     /// Renames a file over another in the same directory, atomically. Durable once the directory is synced.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+    /// Gives the file `from` a second name, `to`, in another directory (a hard link). Durable once that directory is synced. Returns `false`,
+    /// without an effect, where the system cannot: the directory is on another file system, or on one without hard links, or the file has
+    /// too many. `to` must not exist.
+    fn link(&self, from: &Path, to: &Path) -> Result<bool> {
+        let _ = (from, to);
+        Ok(false)
+    }
+    /// The number of names that the file has: more than one after [`Env::link`], or if a user has linked it.
+    fn name_count(&self, path: &Path) -> Result<u64> {
+        let _ = path;
+        Ok(1)
+    }
+    /// What tells the present state of a file from all others; `None` where the system does not say.
+    fn stamp(&self, path: &Path) -> Result<Option<FileStamp>> {
+        let _ = path;
+        Ok(None)
+    }
     /// Removes a file.
     fn remove(&self, path: &Path) -> Result<()>;
     /// Makes the content of an existing file durable, including data that an earlier process appended but did not
@@ -93,6 +110,19 @@ pub trait Env: Send + Sync + 'static {
     fn wall_clock(&self) -> Time;
     /// Blocks the calling thread.
     fn sleep(&self, time: Duration);
+}
+
+/// What changes when a file is written to, or another one takes its name: two equal stamps of one name are of the same content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileStamp {
+    /// The file system.
+    pub device: u64,
+    /// The file in it, independent of its names (inode number).
+    pub file: u64,
+    /// When it was last written to, in nanoseconds since 1970.
+    pub modified: u64,
+    /// Its length, in bytes.
+    pub len: u64,
 }
 
 /// A file that grows at its end. Used by one thread at a time.

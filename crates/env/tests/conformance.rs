@@ -290,6 +290,50 @@ fn renaming_replaces() {
 }
 
 #[test]
+fn a_linked_file_has_two_names_and_stays_until_both_are_removed() {
+    with_each(|env, dir| {
+        let other = dir.join("sub");
+        env.create_dir(&other).unwrap();
+        let (a, b) = (dir.join("a"), other.join("b"));
+        let mut file = env.create(&a).unwrap();
+        file.append(b"one").unwrap();
+        assert_eq!(env.name_count(&a).unwrap(), 1);
+        assert!(env.link(&a, &b).unwrap());
+        env.sync_dir(&other).unwrap();
+        assert_eq!((env.name_count(&a).unwrap(), env.name_count(&b).unwrap()), (2, 2));
+        assert_eq!(env.stamp(&a).unwrap(), env.stamp(&b).unwrap());
+        file.append(b"two").unwrap();
+        assert_eq!(read(env, &b), b"onetwo", "one file");
+        assert_eq!(env.link(&a, &b).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(env.link(&a, &dir.join("c")).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert_eq!(env.link(&dir.join("no"), &other.join("c")).unwrap_err().kind(), ErrorKind::NotFound);
+        env.remove(&a).unwrap();
+        assert_eq!((env.name_count(&b).unwrap(), read(env, &b)), (1, b"onetwo".to_vec()));
+    });
+}
+
+#[test]
+fn a_stamp_changes_with_the_content_and_with_the_file() {
+    with_each(|env, dir| {
+        let path = dir.join("a");
+        let mut file = env.create(&path).unwrap();
+        file.append(b"one").unwrap();
+        file.sync().unwrap();
+        let first = env.stamp(&path).unwrap().unwrap();
+        assert_eq!((env.stamp(&path).unwrap(), first.len), (Some(first), 3));
+        // The clock of a file system advances in steps.
+        std::thread::sleep(Duration::from_millis(30));
+        file.truncate(0).unwrap();
+        file.append(b"two").unwrap();
+        let second = env.stamp(&path).unwrap().unwrap();
+        assert!(second.file == first.file && second != first, "{second:?}");
+        put(env, &dir.join("b"), b"two");
+        env.rename(&dir.join("b"), &path).unwrap();
+        assert_ne!(env.stamp(&path).unwrap().unwrap().file, first.file);
+    });
+}
+
+#[test]
 fn a_removed_file_can_be_read_and_its_name_used_anew() {
     with_each(|env, dir| {
         let path = dir.join("a");

@@ -97,6 +97,35 @@ fn a_removed_file_may_come_back_and_a_rename_is_atomic() {
 }
 
 #[test]
+fn a_link_is_durable_with_its_directory_and_its_file_survives_once() {
+    let sim = disk();
+    sim.create_dir(Path::new("/copy")).unwrap();
+    let mut file = durable(&sim, b"synced");
+    file.append(b", and not").unwrap();
+    let link = "/copy/linked";
+    assert!(sim.link(Path::new(FILE), Path::new(link)).unwrap());
+    let used = sim.used();
+    let mut seen = BTreeSet::new();
+    for seed in 0..200 {
+        for kind in Survival::ALL {
+            let crashed = sim.crash_clone(kind, seed);
+            let both = crashed.list_files().len() == 2;
+            if both {
+                assert_eq!(crashed.read_file(FILE), crashed.read_file(link), "one file");
+                assert_eq!(crashed.name_count(Path::new(FILE)).unwrap(), 2);
+            }
+            assert!(crashed.used() <= used, "counted once");
+            seen.insert(both);
+        }
+    }
+    assert_eq!(seen.len(), 2);
+    sim.sync_dir(Path::new("/copy")).unwrap();
+    assert_eq!(sim.crash_clone(Survival::Nothing, 0).read_file(link), b"synced");
+    sim.set_has_links(false);
+    assert!(!sim.link(Path::new(FILE), Path::new("/copy/other")).unwrap());
+}
+
+#[test]
 fn sectors_survive_one_by_one() {
     let sim = disk();
     let mut file = durable(&sim, &[b'a'; 700]);
@@ -309,6 +338,9 @@ fn script(sim: &SimEnv) -> base::Result<()> {
     sim.rename(path, Path::new("/db/b"))?;
     sim.sync_dir(Path::new(DIR))?;
     sim.sync_file(Path::new("/db/b"))?;
+    sim.link(Path::new("/db/b"), Path::new("/c"))?;
+    sim.name_count(Path::new("/c"))?;
+    sim.stamp(Path::new("/c"))?;
     sim.open(Path::new("/db/b"))?.read_exact_at(&mut [0; 3], 0)?;
     sim.list(Path::new(DIR))?;
     sim.exists(path)?;
@@ -320,7 +352,7 @@ fn each_operation_can_fail() {
     let clean = SimEnv::new(1);
     script(&clean).unwrap();
     let ops = clean.op_count();
-    assert_eq!(ops, 15);
+    assert_eq!(ops, 18);
     for k in 0..ops {
         let sim = SimEnv::new(1);
         sim.fail_op(k, Fault::EMFILE, Repeat::Once);

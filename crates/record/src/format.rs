@@ -59,6 +59,8 @@ pub enum SegmentKind {
     Values = 3,
     /// Keys and places of entries of a keyspace without order.
     Hints = 4,
+    /// The list of the files of a generation of a backup.
+    Backup = 5,
 }
 
 impl SegmentKind {
@@ -75,6 +77,7 @@ impl fmt::Display for SegmentKind {
             SegmentKind::Manifest => "manifest",
             SegmentKind::Values => "values",
             SegmentKind::Hints => "hints",
+            SegmentKind::Backup => "backup",
         })
     }
 }

@@ -17,6 +17,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("memtable", 2),
     ("table", 3),
     ("values", 3),
+    ("backup", 3),
     ("hashlog", 4),
     ("tree", 5),
     ("history", 6),

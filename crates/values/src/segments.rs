@@ -395,6 +395,27 @@ impl Segments {
         self.walks.lock().add(names);
     }
 
+    /// The numbers of the logs that tables of the newest versions, or indexes, refer to.
+    pub fn logs(&self) -> Vec<u64> {
+        let moved = self.moved.read();
+        let held = self.held.lock();
+        let is_used = |holders: &Holders| holders.tables.values().any(|holder| !holder.obsolete);
+        let logs = held.segments.iter().filter(|(segment, holders)| {
+            !is_own_segment(**segment) && !moved.contains_key(segment) && is_used(holders)
+        });
+        logs.map(|(segment, _)| *segment).collect()
+    }
+
+    /// The length of a log that is a segment, if recovery does not need it any more.
+    pub fn log_len(&self, segment: u64) -> Option<u64> {
+        self.held.lock().log_lens.get(&segment).copied()
+    }
+
+    /// Whether there are readers of whole files.
+    pub fn is_walked(&self) -> bool {
+        self.walks.lock().is_any()
+    }
+
     /// A reader of whole files begins. It must list them after this call.
     pub fn begin_walk(&self) -> Walk {
         Walk::begin(&self.walks)

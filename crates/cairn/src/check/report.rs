@@ -6,7 +6,6 @@ use base::{Error, ErrorKind, Result};
 use history::BothTrees;
 use std::collections::HashSet;
 use std::sync::Arc;
-use table::TableMeta;
 use tree::{KeyRange, LiveTable, MergeCursor, ReadCharges, Version};
 
 /// Most versions of a keyspace that are listed one by one.
@@ -102,8 +101,7 @@ impl CheckReport {
     ) -> Result<()> {
         let file = table::table_file_name(table.meta.number);
         match table.table.verify(step) {
-            // The file does not record which range tombstones have been applied to it, nor the times of versions.
-            Ok(found) if found == (TableMeta { cleared_seq: 0, times: None, ..table.meta.clone() }) => {
+            Ok(found) if found == table.meta_of_file() => {
                 table.damage.clear();
                 self.entries += found.entries;
                 let mut read = table.meta.file_size;

@@ -8,6 +8,7 @@ use crate::sync::Ordering;
 use crate::types::KeyspaceOptions;
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result};
+use hashlog::hint_file_name;
 use memtable::Memtable;
 use std::sync::Arc;
 use tree::{DatabaseEdit, Tree};
@@ -105,7 +106,8 @@ impl DbInner {
         drop(manifest);
         drop(writer);
         self.remove_logs(min_log);
-        self.remove_hints(hints.into_iter());
+        // Readers of whole files may still read them.
+        self.tables.segments.emptied(hints.into_iter().map(hint_file_name).collect());
         self.collect_obsolete();
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The manifest of an open database: appends edits, and starts a new manifest when the present one is long.
 
-use crate::state::{DbInner, FlushedCounts, KeyspaceState, PanicGuard};
+use crate::state::{DbInner, FlushedCounts, KeyspaceState, PanicGuard, State};
 use crate::sync::Ordering;
 use base::Result;
 use tree::{DatabaseEdit, Manifest, ManifestError, VersionEdit};
@@ -27,6 +27,21 @@ impl DbInner {
         }
     }
 
+    /// The present state, but for the trees and the logs, as an edit of an empty one. The caller holds the manifest.
+    pub(crate) fn state_without_trees(&self, state: &State) -> DatabaseEdit {
+        DatabaseEdit {
+            created: state.keyspaces.values().map(|k| k.inner.created()).collect(),
+            next_file: self.next_file.load(Ordering::Relaxed),
+            next_keyspace: state.next_keyspace,
+            last_seq: self.visible.newest(),
+            last_time: self.last_time(),
+            retention_time: self.retention_time(),
+            value_files: self.tables.segments.value_files(),
+            hints: state.keyspaces.values().flat_map(|k| k.inner.hints()).collect(),
+            ..DatabaseEdit::default()
+        }
+    }
+
     /// Starts a new manifest when the present one is long. On a failure the old one stays in use.
     pub(crate) fn renew_manifest(&self, manifest: &mut Manifest) {
         if !manifest.is_long(self.options.manifest_cap) {
@@ -37,19 +52,11 @@ impl DbInner {
             let state = self.state.lock();
             let tree = |(id, k): (&u64, &KeyspaceState)| (*id, VersionEdit::snapshot(k.tree.version()));
             DatabaseEdit {
-                created: state.keyspaces.values().map(|k| k.inner.created()).collect(),
                 trees: state.keyspaces.iter().map(tree).collect(),
-                next_file: self.next_file.load(Ordering::Relaxed),
-                next_keyspace: state.next_keyspace,
-                last_seq: self.visible.newest(),
-                last_time: self.last_time(),
-                retention_time: self.retention_time(),
-                min_log: self.min_log(&state, &FlushedCounts::default()),
                 newest_log: self.logs.begun.established(),
+                min_log: self.min_log(&state, &FlushedCounts::default()),
                 closed: self.logs.closed.synced(),
-                value_files: self.tables.segments.value_files(),
-                hints: state.keyspaces.values().flat_map(|k| k.inner.hints()).collect(),
-                ..DatabaseEdit::default()
+                ..self.state_without_trees(&state)
             }
         };
         let old = manifest.number();

@@ -38,6 +38,11 @@ impl DbInner {
             if self.tables.segments.retire(log.number, log.len) {
                 continue;
             }
+            if self.tables.segments.is_walked() {
+                // A reader of whole files, which began before this call, may want this one.
+                self.tables.segments.emptied(vec![log_file_name(log.number)]);
+                continue;
+            }
             match self.disk_reserve.is_spent() {
                 false => self.logs.recycled.offer(log.number, log.len),
                 // Logs that are not removed here are removed by the next opening.
@@ -83,7 +88,7 @@ impl DbInner {
         }
     }
 
-    /// Removes hint files that the durable manifest does not name.
+    /// Removes hint files that no durable manifest has named.
     pub(crate) fn remove_hints(&self, numbers: impl Iterator<Item = u64>) {
         for number in numbers {
             let _ = self.env.remove(&self.dir.join(hint_file_name(number)));

@@ -15,6 +15,9 @@ use values::{parse_value_file_name, value_file_name};
 /// Name of the lock file.
 pub(crate) const LOCK_FILE_NAME: &str = "LOCK";
 
+/// Name of the file that says that a copy of a database was begun in a directory. Beside a manifest it says nothing.
+pub(crate) const UNFINISHED: &str = "UNFINISHED";
+
 /// The files of a database directory, by kind, each ascending. Other files are ignored.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
@@ -64,6 +67,18 @@ impl Files {
     /// Whether there are no files of a database: no manifest, log or table.
     pub(crate) fn is_empty(&self) -> bool {
         self.manifests.is_empty() && self.logs.is_empty() && self.tables.is_empty()
+    }
+
+    /// The names of all of them.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        let numbered = [
+            self.manifests.iter().map(|n| manifest_file_name(*n)).collect::<Vec<_>>(),
+            self.logs.iter().map(|n| log_file_name(*n)).collect(),
+            self.tables.iter().map(|n| table_file_name(*n)).collect(),
+            self.values.iter().map(|n| value_file_name(*n)).collect(),
+            self.hints.iter().map(|n| hint_file_name(*n)).collect(),
+        ];
+        numbered.into_iter().flatten().chain(self.temporary.clone()).chain(self.recycled.clone())
     }
 
     /// A number larger than every file number in use, on disk or in `state`: numbers are never used again.

@@ -11,5 +11,5 @@ mod replay_values;
 mod replayed;
 mod start;
 
-pub(crate) use file_names::{Files, LOCK_FILE_NAME};
+pub(crate) use file_names::{Files, LOCK_FILE_NAME, UNFINISHED};
 pub(crate) use recovery::{keyspace_options, no_database, open};

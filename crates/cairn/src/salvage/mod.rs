@@ -15,6 +15,7 @@
 //! Imports `types`, `wal`, `state`, `open` and `api`. Absent: changes of the damaged database; other rooms import nothing from here.
 
 use crate::api::{Database, Keyspace};
+use crate::copies::check_apart;
 use crate::open::{Files, LOCK_FILE_NAME, no_database};
 use crate::state::split_value;
 use crate::types::{Durability, Merge, Options};
@@ -116,12 +117,7 @@ fn check_destination(env: &Arc<dyn Env>, from: &Path, to: &Path) -> Result<()> {
         let message = format!("{}: not empty; salvage writes a new database", to.display());
         return Err(Error::new(ErrorKind::AlreadyExists, message));
     }
-    let (old, new) = (env.canonical(from)?, env.canonical(to)?);
-    if old.starts_with(&new) || new.starts_with(&old) {
-        let message = format!("{} and {}: one lies in the other", from.display(), to.display());
-        return Err(Error::new(ErrorKind::InvalidArgument, message));
-    }
-    Ok(())
+    check_apart(env, to, from)
 }
 
 impl Database {

@@ -3,6 +3,7 @@
 //! Imports no other room. Absent: state, locks, files.
 
 mod bounds;
+mod copies;
 mod filters;
 mod merge;
 mod options;
@@ -10,6 +11,7 @@ mod stats;
 mod stats_text;
 
 pub(crate) use bounds::{Bounds, Limits, successor};
+pub use copies::{BackupGeneration, BackupOptions, BackupProblem, CheckpointReport, CopyProgress};
 pub(crate) use filters::Filters;
 pub use history::Retention;
 pub(crate) use merge::Operators;

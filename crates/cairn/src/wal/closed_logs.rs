@@ -28,6 +28,43 @@ struct Closed {
     synced: Arc<AtomicBool>,
 }
 
+impl Closed {
+    /// Syncs the log, unless it is synced.
+    fn sync(&self, counters: &LogCounters, sync: LogSync) -> Result<()> {
+        let mut writer = self.writer.lock();
+        if let Some(segment) = &mut *writer {
+            match sync {
+                LogSync::AtOnce => segment.sync()?,
+                LogSync::InPortions => segment.sync_in_portions()?,
+            }
+            self.synced.store(true, Ordering::Release);
+            counters.syncs.fetch_add(1, Ordering::Relaxed);
+            *writer = None;
+        }
+        Ok(())
+    }
+}
+
+/// Closed logs of one moment. Those that are not synced stay open with it, also when nothing else needs them any more.
+pub(crate) struct ListedLogs(Vec<Closed>);
+
+impl ListedLogs {
+    /// Leaves only the logs from `min_log` on.
+    pub(crate) fn keep_from(&mut self, min_log: u64) {
+        self.0.retain(|log| log.number >= min_log);
+    }
+
+    /// Syncs all of them, oldest first.
+    pub(crate) fn sync(&self, counters: &LogCounters) -> Result<()> {
+        self.0.iter().try_for_each(|log| log.sync(counters, LogSync::InPortions))
+    }
+
+    /// Their numbers and lengths.
+    pub(crate) fn closed(&self) -> Vec<tree::LogClosed> {
+        self.0.iter().map(|log| tree::LogClosed { number: log.number, len: log.len }).collect()
+    }
+}
+
 /// A log that an opening keeps unchanged: closed and synced.
 pub(crate) struct KeptLog {
     pub number: u64,
@@ -62,19 +99,15 @@ impl ClosedLogs {
             if begins > seq {
                 break;
             }
-            let mut writer = log.writer.lock();
-            if let Some(segment) = &mut *writer {
-                match sync {
-                    LogSync::AtOnce => segment.sync()?,
-                    LogSync::InPortions => segment.sync_in_portions()?,
-                }
-                log.synced.store(true, Ordering::Release);
-                counters.syncs.fetch_add(1, Ordering::Relaxed);
-                *writer = None;
-            }
+            log.sync(counters, sync)?;
             begins = log.last_seq + 1;
         }
         Ok(())
+    }
+
+    /// The closed logs of this moment.
+    pub(crate) fn list(&self) -> ListedLogs {
+        ListedLogs(self.0.lock().clone())
     }
 
     /// Syncs and closes the oldest open logs, except for the newest few: a keyspace with few writes can keep any number of logs.

@@ -13,7 +13,7 @@ mod replay;
 mod value_records;
 
 pub(crate) use batch_record::{BatchHead, BatchRecord, Entries, Entry, MAX_ENTRY_OVERHEAD, decode_batch};
-pub(crate) use closed_logs::{ClosedLogs, KeptLog, LogSync, MAX_OPEN_LOGS};
+pub(crate) use closed_logs::{ClosedLogs, KeptLog, ListedLogs, LogSync, MAX_OPEN_LOGS};
 pub(crate) use log::{Log, Logs};
 pub(crate) use log_file::{LogHeader, log_file_name, parse_log_file_name};
 pub(crate) use read_batches::{MAPS_RECORD, Placed, read_batches};

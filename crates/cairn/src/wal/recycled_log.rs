@@ -17,6 +17,7 @@
 use super::log_file::{log_file_name, parse_log_file_name};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use base::Result;
+use base::planted::{Bug, planted};
 use env::Env;
 use record::SegmentWriter;
 use std::path::{Path, PathBuf};
@@ -78,8 +79,10 @@ impl RecycledLogs {
         let (path, name) = (self.dir.join(log_file_name(number)), self.dir.join(recycled_file_name(number)));
         let wanted =
             len <= self.longest.min(self.env.max_file_len()) && !self.useless.load(Ordering::Relaxed);
-        // A file that was not truncated is longer than its log.
-        let fits = wanted && self.env.len(&path).is_ok_and(|found| found == len);
+        // A file that was not truncated is longer than its log. One that has another name is a part of a copy of the database.
+        let fits = wanted
+            && self.env.len(&path).is_ok_and(|found| found == len)
+            && (self.env.name_count(&path).is_ok_and(|names| names == 1) || planted(Bug::RecycleLinkedLog));
         if !fits || self.env.rename(&path, &name).is_err() {
             self.remove(&path);
             return;
@@ -202,6 +205,18 @@ mod tests {
         sim.remove_file("/db/wal-000008.spare");
         assert!(recycled.begin(Path::new("/db/wal-000007.log"), 7, b"").is_none());
         assert!(!recycled.give_up());
+    }
+
+    #[test]
+    fn one_with_another_name_is_not_overwritten() {
+        let sim = SimEnv::new(1);
+        let recycled = recycled(&sim);
+        sim.create_dir(Path::new("/copy")).unwrap();
+        sim.write_file("/db/wal-000001.log", [1; 100]);
+        assert!(sim.link(Path::new("/db/wal-000001.log"), Path::new("/copy/wal-000001.log")).unwrap());
+        recycled.offer(1, 100);
+        assert!(!recycled.give_up());
+        assert_eq!(sim.list_files(), [Path::new("/copy/wal-000001.log")]);
     }
 
     #[test]

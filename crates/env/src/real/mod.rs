@@ -17,8 +17,8 @@ mod memory;
 mod read_file;
 mod write_file;
 
-use crate::checks::{check_file_len, check_same_dir, poisoned};
-use crate::traits::{Env, FileLock, ReadFile, WriteFile};
+use crate::checks::{check_file_len, check_other_dir, check_same_dir, poisoned};
+use crate::traits::{Env, FileLock, FileStamp, ReadFile, WriteFile};
 use base::{Error, ErrorKind, Result, Time};
 use limits::SpareHandle;
 use lock::RealLock;
@@ -28,6 +28,7 @@ use read_file::RealReadFile;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -158,6 +159,28 @@ impl Env for RealEnv {
         fs::rename(from, to).map_err(|e| Error::io("rename", from, e))
     }
 
+    fn link(&self, from: &Path, to: &Path) -> Result<bool> {
+        check_other_dir(from, to)?;
+        match fs::hard_link(from, to) {
+            Ok(()) => Ok(true),
+            Err(e) if is_unlinkable(e.kind()) => Ok(false),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                Err(Error::io("link", to, e).with_kind(ErrorKind::AlreadyExists))
+            }
+            Err(e) => Err(Error::io("link", from, e)),
+        }
+    }
+
+    fn name_count(&self, path: &Path) -> Result<u64> {
+        fs::metadata(path).map(|m| m.nlink()).map_err(|e| Error::io("stat", path, e))
+    }
+
+    fn stamp(&self, path: &Path) -> Result<Option<FileStamp>> {
+        let m = fs::metadata(path).map_err(|e| Error::io("stat", path, e))?;
+        let modified = m.mtime() as u64 * 1_000_000_000 + m.mtime_nsec() as u64;
+        Ok(Some(FileStamp { device: m.dev(), file: m.ino(), modified, len: m.len() }))
+    }
+
     fn remove(&self, path: &Path) -> Result<()> {
         fs::remove_file(path).map_err(|e| Error::io("remove", path, e))
     }
@@ -231,6 +254,13 @@ impl Env for RealEnv {
     fn sleep(&self, time: Duration) {
         std::thread::sleep(time);
     }
+}
+
+/// Whether a hard link failed because none is possible there. A directory without permission to write gives the same error, and another one
+/// when the file is copied to it.
+fn is_unlinkable(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{CrossesDevices, PermissionDenied, TooManyLinks, Unsupported};
+    matches!(kind, CrossesDevices | PermissionDenied | TooManyLinks | Unsupported)
 }
 
 fn create_new(path: &Path) -> Result<File> {

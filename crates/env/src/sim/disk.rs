@@ -5,10 +5,12 @@
 //! the disk.
 
 use crate::Rng;
+use crate::traits::FileStamp;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Which unsynced changes survive a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +62,14 @@ pub(super) struct FileState {
     pending: Vec<Mutation>,
     /// Space that is allocated for the file but was never written. Its content is undefined.
     allocated: u64,
+    /// Tells the file from others, also on copies of the disk.
+    id: u64,
+    /// How many times the content has changed.
+    changes: u64,
 }
+
+/// The next [`FileState::id`].
+static IDS: AtomicU64 = AtomicU64::new(1);
 
 /// A file with its identity, shared by names and handles. The lock of the disk is always taken before that of a file, so that a clone
 /// sees all files at one moment.
@@ -72,7 +81,18 @@ fn inode(state: FileState) -> Inode {
 
 impl FileState {
     fn durable_file(content: Arc<Vec<u8>>) -> FileState {
-        FileState { durable: content.clone(), content, pending: Vec::new(), allocated: 0 }
+        let id = IDS.fetch_add(1, Ordering::Relaxed);
+        FileState { durable: content.clone(), content, pending: Vec::new(), allocated: 0, id, changes: 0 }
+    }
+
+    /// The same file with this content, which is durable.
+    fn with_content(&self, content: Arc<Vec<u8>>) -> FileState {
+        FileState { id: self.id, changes: self.changes + 1, ..FileState::durable_file(content) }
+    }
+
+    /// What tells this state of the file from others.
+    pub(super) fn stamp(&self) -> FileStamp {
+        FileStamp { device: 1, file: self.id, modified: self.changes, len: self.len() }
     }
 
     /// Bytes of disk space that the file takes.
@@ -103,11 +123,13 @@ impl FileState {
         if data.is_empty() {
             return;
         }
+        self.changes += 1;
         write_at(Arc::make_mut(&mut self.content), offset, data);
         self.pending.push(Mutation::Write { offset: offset as u64, data: data.into() });
     }
 
     pub(super) fn truncate(&mut self, len: usize) {
+        self.changes += 1;
         Arc::make_mut(&mut self.content).truncate(len);
         self.pending.push(Mutation::Truncate(len as u64));
     }
@@ -259,7 +281,7 @@ type Entries = BTreeMap<String, Inode>;
 
 fn apply_dir(entries: &mut Entries, (name, file): &DirOp) {
     let Some(file) = file else { return drop(entries.remove(name)) };
-    // A file never has two names, whichever of its renames survive.
+    // A file never has two names in a directory, whichever of its renames survive.
     entries.retain(|_, other| !Arc::ptr_eq(other, file));
     entries.insert(name.clone(), file.clone());
 }
@@ -364,6 +386,21 @@ impl Disk {
         Some(())
     }
 
+    /// Gives the file `from` the name `to`, in another directory. The name must be unused.
+    pub(super) fn link(&mut self, from: &Path, to: &Path) -> Option<()> {
+        let inode = self.find(from)?.clone();
+        let (dir, name) = split(to);
+        self.dirs.get_mut(&dir)?.push((name, Some(inode)));
+        Some(())
+    }
+
+    /// The number of names of the file.
+    pub(super) fn name_count(&self, path: &Path) -> Option<u64> {
+        let inode = self.find(path)?;
+        let named = self.dirs.values().flat_map(|dir| dir.entries.values());
+        Some(named.filter(|other| Arc::ptr_eq(other, inode)).count() as u64)
+    }
+
     pub(super) fn remove(&mut self, path: &Path) -> Option<()> {
         let (dir, name) = split(path);
         let dir = self.dirs.get_mut(&dir)?;
@@ -390,13 +427,14 @@ impl Disk {
     pub(super) fn put(&mut self, path: &Path, bytes: Vec<u8>) {
         let (dir, name) = split(path);
         let dir = self.dirs.entry(dir).or_default();
-        let state = FileState::durable_file(Arc::new(bytes));
+        let content = Arc::new(bytes);
         let file = match dir.entries.get(&name) {
             Some(file) => {
-                *file.lock() = state;
+                let mut state = file.lock();
+                *state = state.with_content(content);
                 file.clone()
             }
-            None => inode(state),
+            None => inode(FileState::durable_file(content)),
         };
         dir.entries.insert(name.clone(), file.clone());
         dir.durable.insert(name, file);
@@ -422,20 +460,27 @@ impl Disk {
 
     /// Bytes in the files that have a name.
     pub(super) fn used(&self) -> u64 {
-        self.dirs.values().flat_map(|d| d.entries.values()).map(|i| i.lock().len()).sum()
+        let mut counted = HashSet::new();
+        let files = self.dirs.values().flat_map(|d| d.entries.values());
+        files.filter(|file| counted.insert(Arc::as_ptr(file))).map(|file| file.lock().len()).sum()
     }
 
     /// One disk that may survive a power failure. All its content is durable.
     pub(super) fn crash(&self, kind: Survival, seed: u64) -> Disk {
         let mut rng = Rng::new(seed);
         let mut disk = Disk::default();
+        // By the file that they are of: a file may have names in several directories.
+        let mut files: HashMap<_, Inode> = HashMap::new();
         for (path, dir) in &self.dirs {
             let mut survivors = dir.survivors(kind, &mut rng);
             for file in survivors.values_mut() {
-                let found = file.lock().clone();
-                let mut survivor = FileState::durable_file(found.survivor(kind, &mut rng));
-                survivor.allocate(found.allocated_survivor(kind, &mut rng));
-                *file = inode(survivor);
+                let survivor = files.entry(Arc::as_ptr(file)).or_insert_with(|| {
+                    let found = file.lock();
+                    let mut survivor = found.with_content(found.survivor(kind, &mut rng));
+                    survivor.allocate(found.allocated_survivor(kind, &mut rng));
+                    inode(survivor)
+                });
+                *file = survivor.clone();
             }
             let dir = Dir { durable: survivors.clone(), entries: survivors, pending: Vec::new() };
             disk.dirs.insert(path.clone(), dir);

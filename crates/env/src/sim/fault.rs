@@ -22,6 +22,8 @@ pub enum OpKind {
     Allocate,
     /// `Env::rename`.
     Rename,
+    /// `Env::link`.
+    Link,
     /// `Env::remove`.
     Remove,
     /// `Env::create_dir`.
@@ -36,7 +38,7 @@ pub enum OpKind {
     Read,
     /// `Env::list`.
     List,
-    /// `Env::exists`, `Env::len`, `ReadFile::len`.
+    /// `Env::exists`, `Env::len`, `Env::name_count`, `Env::stamp`, `ReadFile::len`.
     Stat,
 }
 

@@ -25,9 +25,9 @@ mod state;
 pub use disk::Survival;
 pub use fault::{Fault, Hook, OpInfo, OpKind, Phase, Repeat};
 
-use crate::checks::{check_file_len, check_same_dir};
+use crate::checks::{check_file_len, check_other_dir, check_same_dir};
 use crate::rng::Rng;
-use crate::traits::{Env, FileLock, ReadFile, WriteFile};
+use crate::traits::{Env, FileLock, FileStamp, ReadFile, WriteFile};
 use base::{Error, ErrorKind, Result, Time};
 use disk::{Disk, Inode, normal};
 use fault::Faults;
@@ -40,7 +40,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How far the clock advances on each read.
@@ -92,6 +92,7 @@ impl SimEnv {
                 handles: Arc::default(),
                 memory: Memory::new(seed),
                 max_file_len: AtomicU64::new(u64::MAX),
+                has_links: AtomicBool::new(true),
             }),
         })
     }
@@ -184,6 +185,11 @@ impl SimEnv {
     /// Limits the length of each file, as `RLIMIT_FSIZE` does: see [`Env::max_file_len`].
     pub fn set_max_file_len(&self, bytes: u64) {
         self.shared.max_file_len.store(bytes, Ordering::SeqCst);
+    }
+
+    /// Whether [`Env::link`] is possible (it is by default).
+    pub fn set_has_links(&self, has_links: bool) {
+        self.shared.has_links.store(has_links, Ordering::SeqCst);
     }
 
     /// Flips one bit (0..8) of a byte, durably.
@@ -317,6 +323,30 @@ impl Env for SimEnv {
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         check_same_dir(from, to)?;
         self.shared.simple(OpKind::Rename, "rename", from, |state| found(state.disk.rename(from, to)))
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<bool> {
+        check_other_dir(from, to)?;
+        self.shared.op(OpKind::Link, to, |state, fault| {
+            if let Some(fault) = fault {
+                return Err(fault.error("link", to));
+            }
+            if !self.shared.has_links.load(Ordering::SeqCst) {
+                return Ok(false);
+            }
+            state.check_new(to, "link")?;
+            found(state.disk.link(from, to)).map(|()| true).map_err(|e| Error::io("link", from, e))
+        })
+    }
+
+    fn name_count(&self, path: &Path) -> Result<u64> {
+        self.shared.simple(OpKind::Stat, "stat", path, |state| found(state.disk.name_count(path)))
+    }
+
+    fn stamp(&self, path: &Path) -> Result<Option<FileStamp>> {
+        self.shared.simple(OpKind::Stat, "stat", path, |state| {
+            found(state.disk.find(path)).map(|file| Some(file.lock().stamp()))
+        })
     }
 
     fn remove(&self, path: &Path) -> Result<()> {

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// The value of [`crate::Env::free_space`] while no capacity is set.
 pub(super) const UNLIMITED: u64 = 1 << 50;
@@ -26,6 +26,7 @@ pub(super) struct Shared {
     pub(super) handles: Arc<Handles>,
     pub(super) memory: Memory,
     pub(super) max_file_len: AtomicU64,
+    pub(super) has_links: AtomicBool,
 }
 
 pub(super) struct State {

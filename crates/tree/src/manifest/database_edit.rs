@@ -96,7 +96,8 @@ const MAX_OPTION_LEN: usize = 4096;
 const HISTORY_OF: &str = "history_of";
 
 impl DatabaseEdit {
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// The bytes of the edit.
+    pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for keyspace in &self.created {
             put_varint(&mut out, TAG_CREATED);
@@ -166,7 +167,8 @@ impl DatabaseEdit {
         out
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Option<DatabaseEdit> {
+    /// The edit with these bytes; `None` when they are malformed, or of a newer version.
+    pub fn decode(bytes: &[u8]) -> Option<DatabaseEdit> {
         let mut edit = DatabaseEdit::default();
         let mut reader = Reader::new(bytes);
         let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);

@@ -51,6 +51,11 @@ impl std::iter::Sum for ValueSum {
 }
 
 impl LiveTable {
+    /// What its file says of it: that does not record which range tombstones have been applied to it, nor the times of versions.
+    pub fn meta_of_file(&self) -> TableMeta {
+        TableMeta { cleared_seq: 0, times: None, ..self.meta.clone() }
+    }
+
     /// A table that is in use, and that holds its value segments in `segments`.
     pub fn new(
         meta: TableMeta,

@@ -1,0 +1,16 @@
+//! Copies of a moment of an open database: checkpoints and backups; and databases made from backups.
+//!
+//! A copy is what a power cut would leave at that moment if all that was written had been synced: an opening recovers it as it recovers a
+//! database after a crash. So nothing is flushed for a copy, and nothing but a log is closed.
+//!
+//! Imports `types`, `wal`, `state` and `open`, and calls methods of `background`, `disk` and `seal`. Absent: changes of what is in the files of a
+//! database.
+
+mod backup;
+mod backups;
+mod checkpoint;
+mod moment;
+mod new_directory;
+
+pub use backups::Backups;
+pub(crate) use new_directory::check_apart;

@@ -1,0 +1,182 @@
+//! [`Moment`]: a moment of an open database, with the files that have its content.
+
+use crate::state::{DbInner, FlushedCounts};
+use crate::wal::{ListedLogs, log_file_name};
+use base::planted::{Bug, planted};
+use base::{Result, Seq};
+use hashlog::hint_file_name;
+use record::SegmentKind;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use table::table_file_name;
+use tree::{DatabaseEdit, LiveTable, Version, VersionEdit};
+use values::{Walk, value_file_name};
+
+/// A file that is part of a copy.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub name: String,
+    /// Bytes of it that are needed.
+    pub len: u64,
+    pub kind: PartKind,
+}
+
+impl Part {
+    /// The number of the table that it is.
+    pub(super) fn table(&self) -> Option<u64> {
+        match self.kind {
+            PartKind::Table(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// If it is a segment: its kind, its number, and its length if that is exact.
+    pub(super) fn segment(&self) -> Option<(SegmentKind, u64, Option<u64>)> {
+        match self.kind {
+            PartKind::Table(_) => None,
+            PartKind::Values(number) => Some((SegmentKind::Values, number, Some(self.len))),
+            PartKind::Hints(number) => Some((SegmentKind::Hints, number, Some(self.len))),
+            PartKind::Log(number) => Some((SegmentKind::Wal, number, Some(self.len))),
+            PartKind::Segment(number) => Some((SegmentKind::Wal, number, None)),
+        }
+    }
+}
+
+/// The kinds of files, and their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PartKind {
+    Table(u64),
+    Values(u64),
+    Hints(u64),
+    /// A log that recovery needs, of which exactly these bytes were written.
+    Log(u64),
+    /// A log with values. Behind its end there may be others.
+    Segment(u64),
+}
+
+/// A moment between two commits. None of its files is removed or changed while it lives.
+pub(super) struct Moment {
+    /// Keeps logs, value files and hint files.
+    _walk: Walk,
+    /// Keep tables. By keyspace.
+    versions: Vec<(u64, Arc<Version>)>,
+    /// The logs that recovery needs.
+    logs: ListedLogs,
+    /// The logs with values of entries in tables.
+    segments: Vec<LogPart>,
+    /// Without the trees.
+    state: DatabaseEdit,
+}
+
+struct LogPart {
+    number: u64,
+    len: u64,
+}
+
+impl Moment {
+    /// The newest sequence number.
+    pub(super) fn seq(&self) -> Seq {
+        self.state.last_seq
+    }
+
+    /// The number of a manifest beside these files.
+    pub(super) fn manifest_number(&self) -> u64 {
+        self.state.next_file
+    }
+
+    /// The state, as the first edit of a manifest of [`Moment::manifest_number`].
+    pub(super) fn state(&self) -> DatabaseEdit {
+        DatabaseEdit {
+            trees: self.versions.iter().map(|(id, version)| (*id, VersionEdit::snapshot(version))).collect(),
+            next_file: self.manifest_number() + 1,
+            closed: self.logs.closed(),
+            ..self.state.clone()
+        }
+    }
+
+    /// All tables, by number.
+    pub(super) fn tables(&self) -> BTreeMap<u64, Arc<LiveTable>> {
+        let all = self.versions.iter().flat_map(|(_, version)| version.tables());
+        all.map(|(_, table)| (table.meta.number, table.clone())).collect()
+    }
+
+    /// The files.
+    pub(super) fn parts(&self) -> Vec<Part> {
+        let table = |(number, table): (u64, Arc<LiveTable>)| Part {
+            name: table_file_name(number),
+            len: table.meta.file_size,
+            kind: PartKind::Table(number),
+        };
+        let values = self.state.value_files.iter().map(|file| Part {
+            name: value_file_name(file.number),
+            len: file.len,
+            kind: PartKind::Values(file.number),
+        });
+        let hints = self.state.hints.iter().map(|(_, file)| Part {
+            name: hint_file_name(file.number),
+            len: file.len,
+            kind: PartKind::Hints(file.number),
+        });
+        let log = |number, len, kind| (number, Part { name: log_file_name(number), len, kind });
+        let segments = self.segments.iter().map(|of| log(of.number, of.len, PartKind::Segment(of.number)));
+        let mut logs: BTreeMap<u64, Part> = segments.collect();
+        logs.extend(self.logs.closed().iter().map(|of| log(of.number, of.len, PartKind::Log(of.number))));
+        let logs = logs.into_values();
+        self.tables().into_iter().map(table).chain(values).chain(hints).chain(logs).collect()
+    }
+}
+
+impl DbInner {
+    /// Captures the present moment. All that was acknowledged is in it, and it is durable. Writers wait while a log is begun and the state is
+    /// read, and not while the last log is synced.
+    ///
+    /// # Errors
+    /// Those of beginning a log; a failed sync ends all writing.
+    pub(super) fn capture(&self) -> Result<Moment> {
+        // Before anything is listed: no file is removed from now on.
+        let walk = self.tables.segments.begin_walk();
+        let moment = {
+            let mut writer = self.writer();
+            self.free_logs(&mut writer)?;
+            let newest_log = writer.log.number() - 1;
+            let mut logs = self.logs.closed.list();
+            if planted(Bug::CaptureBesideWriters) {
+                drop(writer);
+                std::thread::yield_now();
+            }
+            // Edits by which files become unneeded are made under this lock, so the state names what is there.
+            let manifest = self.manifest.lock();
+            let state = self.state.lock();
+            // The newest log is a part of the copy even if it is empty: so there is one that the manifest can name.
+            let min_log = self.min_log(&state, &FlushedCounts::default()).min(newest_log);
+            logs.keep_from(min_log);
+            let edit = DatabaseEdit { newest_log, min_log, ..self.state_without_trees(&state) };
+            let version = |(id, k): (&u64, &crate::state::KeyspaceState)| (*id, k.tree.version().clone());
+            let versions = state.keyspaces.iter().map(version).collect();
+            drop((state, manifest));
+            Moment { _walk: walk, versions, logs, segments: self.segment_logs()?, state: edit }
+        };
+        // Outside of the writer: with many bytes that are not synced this takes a while.
+        let synced = match planted(Bug::CopyUnsyncedLogs) {
+            true => Ok(()),
+            false => moment.logs.sync(&self.logs.counters),
+        };
+        synced.map_err(|e| self.poison_on_sync_error(e.sync_failed()))?;
+        self.status.check_running()?;
+        Ok(moment)
+    }
+
+    /// The logs with values of entries in tables, or with entries that an index has.
+    fn segment_logs(&self) -> Result<Vec<LogPart>> {
+        let segments = &self.tables.segments;
+        let part = |number| {
+            // Between its release and its retirement it has no length yet; that of the file is at least as much.
+            let len = match segments.log_len(number) {
+                Some(len) => len,
+                None => self.env.len(&self.dir.join(log_file_name(number)))?,
+            };
+            Ok(LogPart { number, len })
+        };
+        segments.logs().into_iter().map(part).collect()
+    }
+}

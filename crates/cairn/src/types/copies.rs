@@ -1,0 +1,67 @@
+//! What checkpoints and backups report.
+
+use base::{Seq, Time};
+use std::path::PathBuf;
+
+/// Progress of a checkpoint, a backup, or a restore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyProgress {
+    /// Bytes of files that are done: linked, copied, or found to be there.
+    pub bytes_done: u64,
+    /// Bytes of all files.
+    pub bytes_total: u64,
+    /// The file at hand.
+    pub file: String,
+}
+
+/// What a [checkpoint](crate::Database::checkpoint) has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct CheckpointReport {
+    /// The newest sequence number in it.
+    pub seq: Seq,
+    /// Files beside the manifest.
+    pub files: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes that were copied, because the file system has no hard links, or the directory is on another one.
+    pub copied_bytes: u64,
+}
+
+/// How to make a backup.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BackupOptions {
+    /// How many generations to keep, the new one included: older ones are removed once it is whole. `None` keeps all.
+    pub keep: Option<usize>,
+}
+
+/// A generation of a backup: what the database had at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupGeneration {
+    /// Its number, from 1 on. Later ones have larger numbers.
+    pub number: u64,
+    /// When it was made.
+    pub time: Time,
+    /// The newest sequence number in it.
+    pub seq: Seq,
+    /// The directory of the database.
+    pub source: PathBuf,
+    /// Its files.
+    pub files: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes of them that were copied for it, because no earlier generation had them.
+    pub new_bytes: u64,
+}
+
+/// Damage to a backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct BackupProblem {
+    /// The file, below the directory of the backups.
+    pub file: String,
+    /// What is wrong with it.
+    pub what: String,
+    /// The generations that need it, ascending.
+    pub generations: Vec<u64>,
+}

@@ -1,0 +1,509 @@
+//! Checkpoints and backups: what is in them, beside what the database goes on to do, and what failures and crashes leave.
+
+use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, Repeat, Rng, SimEnv, Survival};
+use cairn::{
+    BackupOptions, Backups, Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset,
+    Result,
+};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// What is in a keyspace.
+#[derive(Clone, Default, PartialEq)]
+struct Content(BTreeMap<Vec<u8>, Vec<u8>>);
+
+impl std::fmt::Debug for Content {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} keys, {:08x}", self.0.len(), number(&self.0))
+    }
+}
+
+/// A number that two different contents hardly share.
+fn number(content: &BTreeMap<Vec<u8>, Vec<u8>>) -> u32 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    content.hash(&mut hasher);
+    hasher.finish() as u32
+}
+
+/// Memtables, logs and files are so small that a few hundred writes reach all layers.
+fn options(threads: usize) -> Options {
+    Options::default()
+        .background_threads(threads)
+        .memory_budget(1 << 20)
+        .manifest_cap(4 << 10)
+        .durability(Durability::Buffered)
+}
+
+/// A keyspace of each kind.
+fn kinds() -> Vec<(&'static str, KeyspaceOptions)> {
+    let with = |preset| KeyspaceOptions::preset(preset).memtable_bytes(32 << 10);
+    vec![
+        ("tree", with(Preset::Balanced)),
+        ("values", with(Preset::Parallax)),
+        ("history", with(Preset::Mneme)),
+        ("hashed", with(Preset::HashLog)),
+        ("rows", with(Preset::SsTable)),
+    ]
+}
+
+fn open(env: &Arc<SimEnv>, dir: &str, threads: usize) -> Result<Database> {
+    Database::open_in(env.clone(), dir, options(threads))
+}
+
+fn keyspaces(db: &Database) -> Vec<Keyspace> {
+    kinds().into_iter().map(|(name, options)| db.keyspace(name, options).unwrap()).collect()
+}
+
+fn content(keyspace: &Keyspace) -> Content {
+    let entries = keyspace.entries().map(|entry| entry.unwrap());
+    Content(entries.map(|(key, value)| (key.to_vec(), value.to_vec())).collect())
+}
+
+fn contents(db: &Database) -> Vec<Content> {
+    kinds().iter().map(|(name, _)| content(&db.open_keyspace(name).unwrap())).collect()
+}
+
+/// Random writes to all keyspaces, which their model follows.
+fn write(rng: &mut Rng, db: &Database, keyspaces: &[Keyspace], model: &mut [Content], writes: usize) {
+    for _ in 0..writes {
+        let at = rng.below(keyspaces.len() as u64) as usize;
+        let key = format!("key {:03}", rng.below(400)).into_bytes();
+        match rng.below(100) {
+            0 => keyspaces[at].flush().unwrap(),
+            1 => keyspaces[at].compact().unwrap(),
+            2 => db.wait_idle().unwrap(),
+            3..20 => {
+                keyspaces[at].delete(&key).unwrap();
+                model[at].0.remove(&key);
+            }
+            _ => {
+                let mut value = vec![0; [10, 100, 2_000][rng.below(3) as usize]];
+                rng.fill(&mut value);
+                keyspaces[at].put(&key, &value).unwrap();
+                model[at].0.insert(key, value);
+            }
+        }
+    }
+}
+
+fn assert_intact(env: &Arc<SimEnv>, dir: &str) {
+    let report = cairn::check_in(env.clone(), dir, &mut |_| ()).unwrap();
+    assert!(report.problems.is_empty(), "{dir}: {:?}", report.problems);
+}
+
+/// A small database with all that a copy needs: tables, values outside of them, hint files, logs.
+fn small(sim: &Arc<SimEnv>, seed: u64) -> (Database, Vec<Keyspace>, Vec<Content>) {
+    let db = open(sim, "/db", 0).unwrap();
+    let keyspaces = keyspaces(&db);
+    let mut model = vec![Content::default(); keyspaces.len()];
+    let mut rng = Rng::new(seed);
+    write(&mut rng, &db, &keyspaces, &mut model, 600);
+    keyspaces.iter().for_each(|keyspace| keyspace.flush().unwrap());
+    write(&mut rng, &db, &keyspaces, &mut model, 30);
+    (db, keyspaces, model)
+}
+
+#[test]
+fn checkpoints_keep_their_moment_while_both_databases_go_on() {
+    for (seed, threads) in [(1, 0), (2, 0), (3, 2), (4, 2), (5, 0), (6, 2)] {
+        let sim = SimEnv::new(seed);
+        sim.set_has_links(seed < 5);
+        let mut rng = Rng::new(seed);
+        let mut db = open(&sim, "/db", threads).unwrap();
+        let mut model = vec![Content::default(); kinds().len()];
+        let mut moments: Vec<(String, Vec<Content>)> = Vec::new();
+        for round in 0..12 {
+            let of_db = keyspaces(&db);
+            write(&mut rng, &db, &of_db, &mut model, 400);
+            let dir = format!("/copies/{round}");
+            let report = db.checkpoint(&dir).unwrap();
+            assert!(report.files > 0 && report.bytes > 0, "{report:?}");
+            assert_eq!(report.copied_bytes, if seed < 5 { 0 } else { report.bytes });
+            moments.push((dir, model.clone()));
+            if round % 3 == 1 {
+                // What a checkpoint writes does not reach the database.
+                let (dir, moment) = &mut moments[rng.below(round + 1) as usize];
+                let copy = open(&sim, dir, threads).unwrap();
+                assert_eq!(contents(&copy), *moment, "seed {seed}, {dir}, written to");
+                write(&mut rng, &copy, &keyspaces(&copy), moment, 300);
+                copy.close().unwrap();
+            }
+            drop(of_db);
+            if round % 4 == 3 {
+                db.close().unwrap();
+                db = open(&sim, "/db", threads).unwrap();
+                assert_eq!(contents(&db), model, "seed {seed}, round {round}");
+            }
+        }
+        db.close().unwrap();
+        assert_intact(&sim, "/db");
+        let sim = sim.crash_clone(Survival::Nothing, seed);
+        for (dir, moment) in &moments[..moments.len() - 1] {
+            assert_intact(&sim, dir);
+            let copy = open(&sim, dir, threads).unwrap();
+            assert_eq!(contents(&copy), *moment, "seed {seed}, {dir}");
+        }
+        assert_eq!(contents(&open(&sim, "/db", threads).unwrap()), model);
+    }
+}
+
+#[test]
+fn a_checkpoint_beside_writers_has_whole_batches_and_all_that_was_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open_with(dir.path().join("db"), options(2)).unwrap();
+    let both =
+        [kinds()[0].clone(), kinds()[3].clone()].map(|(name, options)| db.keyspace(name, options).unwrap());
+    let (stop, acknowledged) = (AtomicBool::new(false), [(); 3].map(|()| AtomicU64::new(0)));
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        for (thread, acknowledged) in acknowledged.iter().enumerate() {
+            let (db, both, stop) = (&db, &both, &stop);
+            scope.spawn(move || {
+                for n in 1.. {
+                    if stop.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    let mut batch = db.batch();
+                    for keyspace in both {
+                        batch.put(keyspace, format!("{thread}"), format!("{n:0100}"));
+                        batch.put(keyspace, format!("{thread} {}", n % 1000), format!("{n:0100}"));
+                    }
+                    db.write(batch, Durability::Os).unwrap();
+                    acknowledged.store(n, Ordering::SeqCst);
+                }
+            });
+        }
+        for n in 0..20 {
+            let before = acknowledged.each_ref().map(|count| count.load(Ordering::SeqCst));
+            let copy = dir.path().join(format!("copy {n}"));
+            db.checkpoint(&copy).unwrap();
+            let copy = Database::open_with(copy, options(0)).unwrap();
+            let of_copy = ["tree", "hashed"].map(|name| copy.open_keyspace(name).unwrap());
+            assert_eq!(content(&of_copy[0]), content(&of_copy[1]), "whole batches");
+            for (thread, before) in before.into_iter().enumerate() {
+                let count = of_copy[0].get(format!("{thread}")).unwrap();
+                let count: u64 =
+                    count.map_or(0, |count| std::str::from_utf8(&count).unwrap().parse().unwrap());
+                assert!(count >= before, "{count} of {before}");
+            }
+        }
+    });
+}
+
+/// What fails, or is cut off by a crash.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    Checkpoint,
+    Backup,
+    Restore,
+}
+
+impl Step {
+    fn run(self, db: &Database, sim: &Arc<SimEnv>) -> Result<()> {
+        match self {
+            Step::Checkpoint => db.checkpoint("/copy").map(|_| ()),
+            Step::Backup => {
+                db.backup_with("/backup", &BackupOptions { keep: Some(2) }, &mut |_| ()).map(|_| ())
+            }
+            Step::Restore => {
+                let backups = Backups::open_in(sim.clone(), "/backup")?;
+                backups.restore(Some(2), "/copy", &mut |_| ()).map(|_| ())
+            }
+        }
+    }
+}
+
+/// The contents of `/copy`; `None` if that is no database.
+fn copied(sim: &Arc<SimEnv>) -> Option<Vec<Content>> {
+    let create = Database::open_in(sim.clone(), "/copy", options(0).create_if_missing(false));
+    match create {
+        Ok(copy) => {
+            let all = contents(&copy);
+            copy.close().unwrap();
+            Some(all)
+        }
+        Err(e) => {
+            assert_eq!(e.kind(), ErrorKind::NotFound, "{e}");
+            None
+        }
+    }
+}
+
+/// The database `db` before a step, with two generations of a backup.
+fn prepared(has_links: bool) -> (Arc<SimEnv>, Database, Vec<Keyspace>, Vec<Content>) {
+    let sim = SimEnv::new(7);
+    sim.set_has_links(has_links);
+    let (db, keyspaces, mut model) = small(&sim, 7);
+    for n in 0..2 {
+        db.backup("/backup").unwrap();
+        if n == 0 {
+            write(&mut Rng::new(9), &db, &keyspaces, &mut model, 100);
+        }
+    }
+    (sim, db, keyspaces, model)
+}
+
+/// The generations of the backup that are there, each of which must be whole.
+fn generations(sim: &Arc<SimEnv>) -> Vec<u64> {
+    let backups = Backups::open_in(sim.clone(), "/backup").unwrap();
+    assert_eq!(backups.verify(&mut |_| ()).unwrap(), []);
+    backups.generations().unwrap().iter().map(|generation| generation.number).collect()
+}
+
+#[test]
+fn a_failing_operation_leaves_no_copy_and_the_database_goes_on() {
+    for (step, has_links) in
+        [(Step::Checkpoint, true), (Step::Checkpoint, false), (Step::Backup, true), (Step::Restore, true)]
+    {
+        let (sim, db, ..) = prepared(has_links);
+        let begin = sim.op_count();
+        step.run(&db, &sim).unwrap();
+        let operations = sim.op_count() - begin;
+        let (mut failures, mut fatal) = (0, 0);
+        for (n, fault) in (0..operations).flat_map(|n| [Fault::EIO, Fault::ENOSPC].map(|fault| (n, fault))) {
+            let (sim, db, keyspaces, model) = prepared(has_links);
+            sim.fail_op(sim.op_count() + n, fault, Repeat::Once);
+            let failed = step.run(&db, &sim);
+            sim.clear_faults();
+            let what = format!("{step:?}, operation {n} of {operations}, {fault:?}: {failed:?}");
+            failures += usize::from(failed.is_err());
+            match step {
+                // A failure to remove old generations comes after the new one.
+                Step::Backup => assert!(generations(&sim).contains(&3) || failed.is_err(), "{what}"),
+                _ => assert_eq!(copied(&sim), failed.is_ok().then(|| model.clone()), "{what}"),
+            }
+            let mut with_more = model.clone();
+            match keyspaces[0].put("more", "more") {
+                Ok(()) => _ = with_more[0].0.insert(b"more".to_vec(), b"more".to_vec()),
+                // A failed sync of the log or of its manifest ends writing, as any does.
+                Err(e) => {
+                    assert_eq!(e.kind(), ErrorKind::ReadOnly, "{what}: {e}");
+                    fatal += 1;
+                    continue;
+                }
+            }
+            assert_eq!(contents(&db), with_more, "{what}");
+            if step == Step::Backup || failed.is_err() {
+                step.run(&db, &sim).unwrap_or_else(|e| panic!("again: {e}, {what}"));
+                match step {
+                    Step::Backup => assert_eq!(generations(&sim).len(), 2, "{what}"),
+                    Step::Checkpoint => assert_eq!(copied(&sim), Some(with_more), "{what}"),
+                    Step::Restore => assert_eq!(copied(&sim), Some(model), "{what}"),
+                }
+            }
+        }
+        assert!(
+            failures > operations as usize && fatal < operations / 4,
+            "{failures}, {fatal} of {operations}"
+        );
+    }
+}
+
+#[test]
+fn a_crash_leaves_the_whole_copy_or_none_and_the_database() {
+    for step in [Step::Checkpoint, Step::Backup, Step::Restore] {
+        let (sim, db, ..) = prepared(true);
+        let begin = sim.op_count();
+        step.run(&db, &sim).unwrap();
+        let operations = sim.op_count() - begin;
+        drop(db);
+        let mut seen = BTreeMap::new();
+        for n in 0..operations {
+            let (sim, db, _, model) = prepared(true);
+            db.sync().unwrap();
+            sim.crash_at(sim.op_count() + n);
+            let _ = step.run(&db, &sim);
+            for kind in Survival::ALL {
+                let what = format!("{step:?}, operation {n} of {operations}, {kind:?}");
+                let left = sim.crash_clone(kind, n);
+                if step == Step::Backup {
+                    let found = generations(&left);
+                    assert!(found.contains(&2), "{what}: {found:?}");
+                    for number in &found {
+                        let backups = Backups::open_in(left.clone(), "/backup").unwrap();
+                        let to = format!("/restored {number}");
+                        backups.restore(Some(*number), &to, &mut |_| ()).unwrap();
+                        let restored = open(&left, &to, 0).unwrap();
+                        assert!(*number == 1 || contents(&restored) == model, "{what}");
+                    }
+                    *seen.entry(found.len()).or_insert(0) += 1;
+                } else {
+                    let found = copied(&left);
+                    assert!(found.is_none() || found.as_ref() == Some(&model), "{what}");
+                    *seen.entry(usize::from(found.is_some())).or_insert(0) += 1;
+                }
+                let db = open(&left, "/db", 0).unwrap();
+                assert_eq!(contents(&db), model, "{what}");
+                if step != Step::Backup && copied(&left).is_none() {
+                    step.run(&db, &left).unwrap_or_else(|e| panic!("again: {e}, {what}"));
+                    assert_eq!(copied(&left).as_ref(), Some(&model), "{what}");
+                }
+            }
+        }
+        assert!(seen.len() >= 2, "{seen:?}");
+    }
+}
+
+#[test]
+fn backups_share_files_and_any_generation_is_restored() {
+    let sim = SimEnv::new(3);
+    let (db, keyspaces, mut model) = small(&sim, 3);
+    let mut rng = Rng::new(5);
+    let mut moments = Vec::new();
+    for n in 0..6 {
+        let generation = db.backup("/backup").unwrap();
+        assert_eq!((generation.number, generation.source.to_str()), (n + 1, Some("/db")));
+        assert!(n == 0 || generation.new_bytes < generation.bytes, "{generation:?}");
+        moments.push(model.clone());
+        write(&mut rng, &db, &keyspaces, &mut model, 100);
+    }
+    // Nothing has changed since: only the new, empty log is copied.
+    let before = db.backup("/backup").unwrap();
+    moments.push(model.clone());
+    let reads = Arc::new(AtomicUsize::new(0));
+    let count = reads.clone();
+    sim.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
+        let is_table = op.path.starts_with("/db") && op.path.extension().is_some_and(|e| e == "tbl");
+        let reads = op.kind == OpKind::Read && op.phase == Phase::Before && is_table;
+        count.fetch_add(usize::from(reads), Ordering::SeqCst);
+        None
+    })));
+    let same = db.backup("/backup").unwrap();
+    moments.push(model.clone());
+    sim.set_hook(None);
+    assert_eq!(reads.load(Ordering::SeqCst), 0, "files that were copied are not read");
+    assert!(same.new_bytes < 200 && same.bytes >= before.bytes, "{same:?}");
+    let backups = Backups::open_in(sim.clone(), "/backup").unwrap();
+    assert_eq!(db.backup("/backup").unwrap_err().kind(), ErrorKind::Locked);
+    for (n, moment) in moments.iter().enumerate() {
+        let to = format!("/restored {n}");
+        backups.restore(Some(n as u64 + 1), &to, &mut |_| ()).unwrap();
+        assert_intact(&sim, &to);
+        assert_eq!(contents(&open(&sim, &to, 0).unwrap()), *moment, "{n}");
+    }
+    assert_eq!(backups.keep_newest(2).unwrap(), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(backups.verify(&mut |_| ()).unwrap(), []);
+    backups.restore(None, "/restored", &mut |_| ()).unwrap();
+    assert_eq!(contents(&open(&sim, "/restored", 0).unwrap()), model);
+    drop(backups);
+    // A database that was restored goes on with its own files, which have the numbers of others of the first one.
+    let restored = open(&sim, "/restored 1", 0).unwrap();
+    let mut of_restored = moments[1].clone();
+    write(&mut Rng::new(77), &restored, &self::keyspaces(&restored), &mut of_restored, 300);
+    restored.backup("/backup").unwrap();
+    write(&mut rng, &db, &keyspaces, &mut model, 300);
+    db.backup("/backup").unwrap();
+    let backups = Backups::open_in(sim.clone(), "/backup").unwrap();
+    for (number, moment) in [(9, &of_restored), (10, &model)] {
+        let to = format!("/again {number}");
+        backups.restore(Some(number), &to, &mut |_| ()).unwrap();
+        assert_eq!(contents(&open(&sim, &to, 0).unwrap()), *moment, "{number}");
+    }
+}
+
+#[test]
+fn damage_ends_a_backup_and_is_found_in_one() {
+    let sim = SimEnv::new(3);
+    let (db, keyspaces, mut model) = small(&sim, 3);
+    db.backup("/backup").unwrap();
+    let before = model.clone();
+    write(&mut Rng::new(1), &db, &keyspaces, &mut model, 300);
+    db.flush().unwrap();
+    let newest = |ending: &str| {
+        let mut paths = sim.list_files();
+        paths.retain(|path| path.starts_with("/db") && path.to_str().unwrap().ends_with(ending));
+        paths.sort();
+        paths.pop().unwrap()
+    };
+    for ending in [".tbl", ".hnt"] {
+        let path = newest(ending);
+        let bytes = sim.read_file(&path);
+        sim.flip_bit(&path, bytes.len() as u64 / 2, 3);
+        let error = db.backup("/backup").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+        assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+        sim.write_file(&path, bytes);
+    }
+    assert_eq!(generations(&sim), [1]);
+    db.backup("/backup").unwrap();
+    let content = sim.list_files().into_iter().find(|path| path.starts_with("/backup/files")).unwrap();
+    sim.flip_bit(&content, 30, 3);
+    let backups = Backups::open_in(sim.clone(), "/backup").unwrap();
+    let problems = backups.verify(&mut |_| ()).unwrap();
+    assert!(problems.len() == 1 && content.ends_with(&problems[0].file), "{problems:?}");
+    let newest = *problems[0].generations.last().unwrap();
+    let error = backups.restore(Some(newest), "/to", &mut |_| ()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption);
+    assert!(sim.list_files().iter().all(|path| !path.starts_with("/to")), "nothing is left");
+    drop(backups);
+    sim.remove_file(&content);
+    db.backup("/backup").unwrap();
+    let backups = Backups::open_in(sim.clone(), "/backup").unwrap();
+    if newest == 2 && backups.verify(&mut |_| ()).unwrap().is_empty() {
+        backups.restore(Some(1), "/to", &mut |_| ()).unwrap();
+        assert_eq!(contents(&open(&sim, "/to", 0).unwrap()), before);
+    }
+}
+
+#[test]
+fn other_directories_and_closed_databases_are_refused() {
+    let sim = SimEnv::new(1);
+    let (db, ..) = small(&sim, 1);
+    sim.create_dir(Path::new("/mine")).unwrap();
+    sim.write_file("/mine/text", "mine");
+    let kind = |result: Result<()>| result.unwrap_err().kind();
+    let both = |db: &Database, dir: &str| {
+        let checkpoint = kind(db.checkpoint(dir).map(|_| ()));
+        assert_eq!(kind(db.backup(dir).map(|_| ())), checkpoint, "{dir}");
+        checkpoint
+    };
+    assert_eq!(both(&db, "/mine"), ErrorKind::AlreadyExists);
+    for dir in ["/db", "/db/copy", "/"] {
+        assert_eq!(both(&db, dir), ErrorKind::InvalidArgument, "{dir}");
+    }
+    db.checkpoint("/copy").unwrap();
+    assert_eq!(both(&db, "/copy"), ErrorKind::AlreadyExists, "a database");
+    assert_eq!(
+        kind(db.backup_with("/b", &BackupOptions { keep: Some(0) }, &mut |_| ()).map(|_| ())),
+        ErrorKind::InvalidArgument
+    );
+    assert!(!sim.exists(Path::new("/b")).unwrap());
+    db.backup("/b").unwrap();
+    let backups = Backups::open_in(sim.clone(), "/b").unwrap();
+    let restore = |number, to: &str| kind(backups.restore(number, to, &mut |_| ()).map(|_| ()));
+    assert_eq!(restore(Some(2), "/c"), ErrorKind::NotFound);
+    assert_eq!(restore(None, "/b/c"), ErrorKind::InvalidArgument);
+    assert_eq!(restore(None, "/mine"), ErrorKind::AlreadyExists);
+    assert_eq!(Backups::open_in(sim.clone(), "/mine").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(sim.read_file("/mine/text"), b"mine");
+    let other = db.clone();
+    db.close().unwrap();
+    assert_eq!(both(&other, "/d"), ErrorKind::Closed);
+}
+
+#[test]
+fn an_empty_database_and_an_idle_one_are_copied() {
+    let sim = SimEnv::new(1);
+    let db = open(&sim, "/db", 0).unwrap();
+    for n in 0..3 {
+        let report = db.checkpoint(format!("/copy{n}")).unwrap();
+        assert_eq!(report.files, 1, "an empty log: {report:?}");
+        assert!(open(&sim, &format!("/copy{n}"), 0).unwrap().keyspaces().is_empty());
+    }
+    assert!(sim.list_files().iter().filter(|path| path.starts_with("/db")).count() < 8);
+    // A checkpoint of a checkpoint.
+    let copy = open(&sim, "/copy0", 0).unwrap();
+    copy.keyspace("k", KeyspaceOptions::default()).unwrap().put("a", "1").unwrap();
+    copy.checkpoint("/second").unwrap();
+    let second = open(&sim, "/second", 0).unwrap();
+    assert_eq!(second.open_keyspace("k").unwrap().get("a").unwrap().unwrap(), "1");
+}
