@@ -214,8 +214,8 @@ bugs! {
     RecycleLinkedLog,
     /// a checkpoint or backup has logs that are not synced
     CopyUnsyncedLogs,
-    /// commits go on between the last log of a copy and the state of its trees
-    CaptureBesideWriters,
+    /// the logs of a copy are listed before its tables
+    ListLogsBeforeTables,
     /// the list of a backup is durable before its contents
     ListBeforeContents,
     /// contents of older generations of a backup are removed

@@ -9,8 +9,8 @@ use sim::kill::{self, ChildArgs, KillCounts};
 use sim::random::fresh_seed;
 use sim::sets::option_sets;
 use sim::{
-    Finding, Outcome, crash, damage, extreme, fault, filters, history, lifetime, machine, session, soak,
-    threads, versions,
+    Finding, Outcome, copies, crash, damage, extreme, fault, filters, history, lifetime, machine, session,
+    soak, threads, versions,
 };
 use std::process::ExitCode;
 use std::time::Duration;
@@ -149,6 +149,12 @@ enum Command {
     Machine(machine::Command),
     /// List the option sets of the model test
     List,
+    /// Compare checkpoints and backups with maps of their moments
+    Copies {
+        /// Seed of the run; does not determine how background work interleaves
+        #[arg(long)]
+        seed: u64,
+    },
     /// Compare a keyspace with a compaction filter with a map
     Filters {
         /// Seed of the run; does not determine how compactions interleave
@@ -213,6 +219,7 @@ fn run(command: Command) -> Outcome {
         Command::Fault { seed, at, fault, trace } => {
             println!("failed operations: {}", fault::run(seed, fault::Focus { at, fault, trace })?);
         }
+        Command::Copies { seed } => println!("copies compared: {}", copies::run(seed)?),
         Command::Filters { seed } => println!("calls: {}", filters::run(seed)?),
         Command::Versions { seed } => println!("comparisons: {}", versions::execute(seed)?),
         Command::Hole { seed } => println!("recoveries: {}", crash::hole::run(seed)?),

@@ -10,7 +10,9 @@ use crate::finding::{Finding, Outcome};
 use crate::jobs::{Job, run_all};
 use crate::random::derive;
 use crate::sets::option_sets;
-use crate::{crash, damage, extreme, fault, filters, history, kill, lifetime, session, threads, versions};
+use crate::{
+    copies, crash, damage, extreme, fault, filters, history, kill, lifetime, session, threads, versions,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +43,10 @@ pub fn suites() -> Vec<Suite> {
         Suite { counts: "observations", jobs: |seed, _| vec![threads::job(seed, Duration::from_secs(10))] },
         Suite { counts: "recorded operations", jobs: history_jobs },
         Suite { counts: "comparisons of histories", jobs: versions_jobs },
+        Suite {
+            counts: "copies compared",
+            jobs: |seed, _| (0..20).map(|i| copies::job(derive(seed, i) >> 8)).collect(),
+        },
         Suite {
             counts: "calls beside filters",
             jobs: |seed, _| (0..20).map(|i| filters::job(derive(seed, i) >> 8)).collect(),

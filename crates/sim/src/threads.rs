@@ -11,7 +11,7 @@ use crate::jobs::Job;
 use crate::random::{Draw, Rng, derive};
 use crate::sets::{OptionSet, option_sets};
 use cairn::env::{Env, RealEnv, SimEnv};
-use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Merge, Retention, Slice, Snapshot};
+use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Merge, Options, Retention, Slice, Snapshot};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,6 +28,9 @@ const ACCOUNTS: u64 = 40;
 /// The key of the count of all commits.
 const COMMITS: &str = "commits";
 
+/// Checkpoints of a run at most: they take disk space.
+const MAX_COPIES: usize = 30;
+
 /// The sum of a writer's accounts.
 const MONEY: i64 = 1_000_000;
 
@@ -37,6 +40,10 @@ struct Shared {
     spaces: [Keyspace; 2],
     /// Counts the commits, by merges.
     sums: Keyspace,
+    /// Where the database is, and what its copies are opened with.
+    env: Arc<dyn Env>,
+    path: PathBuf,
+    options: Options,
     /// For each writer: the last number that it started to write, and the last one that is complete.
     begun: [AtomicU64; WRITERS],
     done: [AtomicU64; WRITERS],
@@ -78,6 +85,9 @@ pub fn run(seed: u64, time: Duration) -> Outcome<u64> {
         db,
         spaces,
         sums,
+        env,
+        path,
+        options: set.options.clone(),
         begun: zeros(),
         done: zeros(),
         stop: AtomicBool::new(false),
@@ -195,10 +205,15 @@ fn write(shared: &Shared, writer: usize, mut rng: Rng) -> Outcome {
     Ok(())
 }
 
-/// Flushes, compacts, creates and drops while the threads work.
+/// Flushes, compacts, creates and drops, and makes checkpoints, while the threads work.
 fn disturb(shared: &Shared, mut rng: Rng) -> Outcome {
+    let mut copies = 0;
     while running(shared) {
-        match rng.below(8) {
+        match rng.below(9) {
+            8 if copies < MAX_COPIES => {
+                checkpoint(shared, copies)?;
+                copies += 1;
+            }
             0 => shared.db.flush()?,
             1 if rng.chance(1, 2) => shared.sums.compact()?,
             1 => shared.spaces[rng.between(0, 1)].compact()?,
@@ -213,6 +228,25 @@ fn disturb(shared: &Shared, mut rng: Rng) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// A checkpoint shows one state, as a snapshot does, with all that was acknowledged before.
+fn checkpoint(shared: &Shared, copies: usize) -> Outcome {
+    let done = |writer: usize| shared.done[writer].load(Ordering::SeqCst) as i64;
+    let low: [i64; WRITERS] = std::array::from_fn(done);
+    let path = shared.path.with_file_name(format!("copy{copies}"));
+    shared.db.checkpoint(&path)?;
+    let copy = Database::open_in(shared.env.clone(), &path, shared.options.clone())?;
+    let spaces = [copy.open_keyspace("left")?, copy.open_keyspace("right")?];
+    let sums = copy.open_keyspace("sums")?;
+    let snapshot = copy.snapshot();
+    for (writer, low) in low.into_iter().enumerate() {
+        let number =
+            look(&spaces, &sums, &snapshot, writer).map_err(|f| f.context("a checkpoint, as a snapshot"))?;
+        let high = shared.begun[writer].load(Ordering::SeqCst) as i64;
+        ensure!((low..=high).contains(&number), "a checkpoint after commit {low} shows {number}");
+    }
+    Ok(copy.close()?)
 }
 
 fn read(shared: &Shared, mut rng: Rng) -> Outcome {
@@ -241,39 +275,39 @@ fn snapshot(shared: &Shared, writer: usize, rng: &mut Rng) -> Outcome {
     let low = shared.done[writer].load(Ordering::SeqCst) as i64;
     let snapshot = shared.db.snapshot();
     let high = shared.begun[writer].load(Ordering::SeqCst) as i64;
-    let number = look(shared, &snapshot, writer)?;
+    let number = look(&shared.spaces, &shared.sums, &snapshot, writer)?;
     if shared.spaces.iter().all(|space| space.options().history == Retention::All) {
         look_back(shared, &snapshot, writer, rng)?;
     }
     ensure!((low..=high).contains(&number), "a snapshot between commits {low} and {high} shows {number}");
     if rng.chance(1, 4) {
         std::thread::sleep(Duration::from_millis(rng.below(5)));
-        let again = look(shared, &snapshot, writer)?;
+        let again = look(&shared.spaces, &shared.sums, &snapshot, writer)?;
         ensure!(again == number, "a snapshot of commit {number} shows {again} later");
     }
     Ok(())
 }
 
 /// Reads the data of a writer in a snapshot and checks its consistency. Returns the number of the newest commit.
-fn look(shared: &Shared, snapshot: &Snapshot, writer: usize) -> Outcome<i64> {
+fn look(spaces: &[Keyspace; 2], sums: &Keyspace, snapshot: &Snapshot, writer: usize) -> Outcome<i64> {
     let mut sum = 0;
     let mut numbers = Vec::new();
-    for space in &shared.spaces {
+    for space in spaces {
         for entry in snapshot.prefix(space, format!("a/{writer}/")) {
             sum += parse(Some(&entry?.1))?;
         }
         numbers.push(parse(snapshot.get(space, format!("number/{writer}"))?.as_ref())?);
     }
-    let commits = snapshot.get(&shared.sums, COMMITS)?.and_then(|sum| sum[..].try_into().ok());
+    let commits = snapshot.get(sums, COMMITS)?.and_then(|sum| sum[..].try_into().ok());
     let commits = commits.map_or(0, i64::from_le_bytes);
     let mut all = WRITERS as i64;
     for writer in 0..WRITERS {
-        all += parse(snapshot.get(&shared.spaces[0], format!("number/{writer}"))?.as_ref())?;
+        all += parse(snapshot.get(&spaces[0], format!("number/{writer}"))?.as_ref())?;
     }
     ensure!(commits == all, "a snapshot shows {all} commits, and {commits} were counted");
     ensure!(numbers[0] == numbers[1], "a snapshot shows commit {} left and {} right", numbers[0], numbers[1]);
     ensure!(sum == MONEY, "in a snapshot of commit {} the accounts sum to {sum}", numbers[0]);
-    let space = &shared.spaces[writer % 2];
+    let space = &spaces[writer % 2];
     let first = parse(snapshot.get(space, format!("first/{writer}"))?.as_ref())?;
     let second = parse(snapshot.get(space, format!("second/{writer}"))?.as_ref())?;
     let number = numbers[0];

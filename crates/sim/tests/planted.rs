@@ -8,7 +8,7 @@ use cairn::planted::{Bug, plant};
 use sim::crash::{self, Coverage};
 use sim::jobs::{Job, run_all};
 use sim::sets::option_sets;
-use sim::{damage, fault, filters, history, lifetime, session, threads, versions};
+use sim::{copies, damage, fault, filters, history, lifetime, session, threads, versions};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,7 @@ const HISTORY: Suite = ("history", |n| history::job(n, n.is_multiple_of(2), &Arc
 const LIFETIMES: Suite =
     ("lifetimes", |n| lifetime::job(env!("CARGO_BIN_EXE_cairn-sim").into(), n, &Arc::default()));
 const VERSIONS: Suite = ("versions", versions::job);
+const COPIES: Suite = ("copies", copies::job);
 const FILTERS: Suite = ("filters", filters::job);
 const THREADS: Suite = ("threads", |n| threads::job(n, Duration::from_secs(2)));
 
@@ -110,7 +111,10 @@ fn suite(bug: Bug) -> Suite {
         Bug::JoinNewestFirst | Bug::JoinAcrossReaders | Bug::JoinWithoutOlder | Bug::JoinToDeletedRange => {
             APPENDS
         }
-        Bug::PublishBeforeInsert => THREADS,
+        Bug::RecycleLinkedLog | Bug::CopyUnsyncedLogs | Bug::ListBeforeContents | Bug::CollectByNewest => {
+            COPIES
+        }
+        Bug::PublishBeforeInsert | Bug::ListLogsBeforeTables => THREADS,
         Bug::ReplayOverHole => HOLE,
         Bug::FollowersSucceed
         | Bug::TrustEarlyTime
@@ -183,7 +187,9 @@ fn every_planted_bug_is_found_and_nothing_without_one() {
     let only = std::env::var("CAIRN_PLANTED").ok();
     let wanted =
         |bug: &&Bug| !is_for_schedules(**bug) && only.as_ref().is_none_or(|o| *o == format!("{bug:?}"));
-    for suite in [MODEL, CRASH, DAMAGE, FAULT, HISTORY, THREADS, LIFETIMES, VERSIONS, FILTERS, APPENDS] {
+    for suite in
+        [MODEL, CRASH, DAMAGE, FAULT, HISTORY, THREADS, LIFETIMES, VERSIONS, FILTERS, APPENDS, COPIES]
+    {
         if let Some((_, finding)) = look_for(None, suite, 2) {
             panic!("{} finds something without a planted bug: {finding}", suite.0);
         }

@@ -1,6 +1,6 @@
 //! [`Moment`]: a moment of an open database, with the files that have its content.
 
-use crate::state::{DbInner, FlushedCounts};
+use crate::state::{DbInner, FlushedCounts, KeyspaceState};
 use crate::wal::{ListedLogs, log_file_name};
 use base::planted::{Bug, planted};
 use base::{Result, Seq};
@@ -74,9 +74,10 @@ struct LogPart {
 }
 
 impl Moment {
-    /// The newest sequence number.
+    /// The newest sequence number in it.
     pub(super) fn seq(&self) -> Seq {
-        self.state.last_seq
+        let in_tables = self.versions.iter().map(|(_, version)| version.flushed_seq).max();
+        self.logs.last_seq().max(in_tables.unwrap_or(0))
     }
 
     /// The number of a manifest beside these files.
@@ -127,36 +128,39 @@ impl Moment {
 }
 
 impl DbInner {
-    /// Captures the present moment. All that was acknowledged is in it, and it is durable. Writers wait while a log is begun and the state is
-    /// read, and not while the last log is synced.
+    /// Captures the present moment, or a later one before this returns. All that was acknowledged before is in it, and it is durable. Writers wait
+    /// while a log is begun, as for a flush.
+    ///
+    /// Commits, flushes and compactions go on beside it. That changes nothing: what is in tables was in a memtable that was sealed, and with that
+    /// its log was closed. So the trees and the closed logs of any moment have all commits up to the end of the last of these logs, and
+    /// none of the later ones.
     ///
     /// # Errors
     /// Those of beginning a log; a failed sync ends all writing.
     pub(super) fn capture(&self) -> Result<Moment> {
         // Before anything is listed: no file is removed from now on.
         let walk = self.tables.segments.begin_walk();
+        self.free_logs(&mut self.writer())?;
+        let early = planted(Bug::ListLogsBeforeTables).then(|| self.list_logs_early());
         let moment = {
-            let mut writer = self.writer();
-            self.free_logs(&mut writer)?;
-            let newest_log = writer.log.number() - 1;
-            let mut logs = self.logs.closed.list();
-            if planted(Bug::CaptureBesideWriters) {
-                drop(writer);
-                std::thread::yield_now();
-            }
-            // Edits by which files become unneeded are made under this lock, so the state names what is there.
+            // Edits are made and installed under this lock.
             let manifest = self.manifest.lock();
             let state = self.state.lock();
-            // The newest log is a part of the copy even if it is empty: so there is one that the manifest can name.
-            let min_log = self.min_log(&state, &FlushedCounts::default()).min(newest_log);
+            let mut logs = early.unwrap_or_else(|| self.logs.closed.list());
+            let min_log = self.min_log(&state, &FlushedCounts::default());
             logs.keep_from(min_log);
+            // If recovery needs none, the manifest names none, as that of a new database.
+            let newest_log = logs.closed().last().map_or(0, |log| log.number);
             let edit = DatabaseEdit { newest_log, min_log, ..self.state_without_trees(&state) };
-            let version = |(id, k): (&u64, &crate::state::KeyspaceState)| (*id, k.tree.version().clone());
+            let version = |(id, k): (&u64, &KeyspaceState)| (*id, k.tree.version().clone());
             let versions = state.keyspaces.iter().map(version).collect();
-            drop((state, manifest));
-            Moment { _walk: walk, versions, logs, segments: self.segment_logs()?, state: edit }
+            drop(state);
+            // A compaction that is installed later may leave tables of these versions, and their segments, without another holder.
+            let segments = self.segment_logs()?;
+            drop(manifest);
+            Moment { _walk: walk, versions, logs, segments, state: edit }
         };
-        // Outside of the writer: with many bytes that are not synced this takes a while.
+        // Without a lock: with many bytes that are not synced this takes a while.
         let synced = match planted(Bug::CopyUnsyncedLogs) {
             true => Ok(()),
             false => moment.logs.sync(&self.logs.counters),
@@ -164,6 +168,14 @@ impl DbInner {
         synced.map_err(|e| self.poison_on_sync_error(e.sync_failed()))?;
         self.status.check_running()?;
         Ok(moment)
+    }
+
+    /// The planted bug.
+    fn list_logs_early(&self) -> ListedLogs {
+        let logs = self.logs.closed.list();
+        self.env.sleep(std::time::Duration::from_millis(1));
+        let _ = self.keyspaces().first().map(|keyspace| self.flush_keyspace(keyspace));
+        logs
     }
 
     /// The logs with values of entries in tables, or with entries that an index has.

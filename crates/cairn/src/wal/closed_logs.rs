@@ -59,6 +59,11 @@ impl ListedLogs {
         self.0.iter().try_for_each(|log| log.sync(counters, LogSync::InPortions))
     }
 
+    /// The newest sequence number in them; 0 if there are none.
+    pub(crate) fn last_seq(&self) -> Seq {
+        self.0.last().map_or(0, |log| log.last_seq)
+    }
+
     /// Their numbers and lengths.
     pub(crate) fn closed(&self) -> Vec<tree::LogClosed> {
         self.0.iter().map(|log| tree::LogClosed { number: log.number, len: log.len }).collect()
