@@ -123,6 +123,11 @@ struct CompactionFiltersPage;
 #[doc = include_str!("../../../docs/merge.md")]
 struct MergePage;
 
+/// And that of the page on checkpoints and backups.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/backup.md")]
+struct BackupPage;
+
 /// And that of the page on transactions.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/transactions.md")]

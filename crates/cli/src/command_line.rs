@@ -1,8 +1,8 @@
 //! The complete command line: the program, its commands and their help. Each command defines its own arguments.
 
 use crate::commands::{
-    bench, check, compact, delete_range, demo, dump, history, info, keyspaces, load, model, point, salvage,
-    scan, scrub, shell, stats,
+    bench, check, compact, copies, delete_range, demo, dump, history, info, keyspaces, load, model, point,
+    salvage, scan, scrub, shell, stats,
 };
 use crate::failure;
 use clap::{Parser, Subcommand};
@@ -11,7 +11,7 @@ const ABOUT: &str = "Cairn, a persistent ordered key-value store: the command li
 
 A database is a directory. It holds keyspaces. A keyspace maps keys to values; both are bytes, and keys are sorted \
 bytewise. Commands take the directory of the database as --db or from the environment variable CAIRN_DB; check and scrub \
-also accept it as an argument, and salvage takes two directories. The commands put and load create a missing database and \
+also accept it as an argument; salvage and restore take two directories, and backups takes that of the backups. The commands put and load create a missing database and \
 report it; shell does so with --create. They create the keyspace `default`; a keyspace of another name must exist, or be \
 created with --create.";
 
@@ -68,6 +68,14 @@ pub enum Command {
     Check(check::CheckArgs),
     /// Copy the readable content of a damaged database into a new one
     Salvage(salvage::SalvageArgs),
+    /// Make a second database of this moment, which shares files with the first
+    Checkpoint(copies::CheckpointArgs),
+    /// Make a backup: a copy of this moment, which shares with earlier ones what has not changed
+    Backup(copies::BackupArgs),
+    /// List, verify and remove backups
+    Backups(copies::BackupsArgs),
+    /// Make a database from a backup
+    Restore(copies::RestoreArgs),
     /// Read and verify a database at a limited rate, without writing to it
     Scrub(scrub::ScrubArgs),
     /// Merge the tables of a keyspace

@@ -5,7 +5,7 @@
 //! to standard error. This crate uses only the public API of the engine.
 //!
 //! ```text
-//!   main -- command_line -- commands: point delete_range scan load dump stats check salvage compact shell demo bench model info
+//!   main -- command_line -- commands: point delete_range scan load dump stats check salvage copies compact shell demo bench model info
 //!                              |
 //!            args   store   format   draw   progress     arguments; opens databases; text formats; drawings; progress bars
 //!              \       |        |       |
@@ -32,8 +32,8 @@ mod types;
 use clap::{CommandFactory, Parser};
 use command_line::{Cli, Command};
 use commands::{
-    bench, check, compact, delete_range, demo, dump, history, info, keyspaces, load, model, point, salvage,
-    scan, scrub, shell, stats,
+    bench, check, compact, copies, delete_range, demo, dump, history, info, keyspaces, load, model, point,
+    salvage, scan, scrub, shell, stats,
 };
 use failure::Result;
 use std::process::ExitCode;
@@ -63,6 +63,10 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Stats(args) => stats::stats(args)?,
         Command::Check(args) => check::check(args)?,
         Command::Salvage(args) => salvage::salvage(args)?,
+        Command::Checkpoint(args) => copies::checkpoint(args)?,
+        Command::Backup(args) => copies::backup(args)?,
+        Command::Backups(args) => copies::backups(args)?,
+        Command::Restore(args) => copies::restore(args)?,
         Command::Scrub(args) => scrub::scrub(args)?,
         Command::Compact(args) => compact::compact(args)?,
         Command::Shell(args) => return shell::shell(args),

@@ -106,7 +106,7 @@ fn help_tells_the_truth_about_db() {
     let text = help(&[]);
     assert!(!text.contains("Every command names the database with --db"), "{text}");
     let takes = |command: &&str| help(&[command]).contains("--db <DIR>");
-    assert!(!["salvage", "options", "completions"].iter().any(takes));
+    assert!(!["salvage", "restore", "backups", "options", "completions"].iter().any(takes));
     let on_databases = [
         "put",
         "get",
@@ -119,6 +119,8 @@ fn help_tells_the_truth_about_db() {
         "check",
         "scrub",
         "compact",
+        "checkpoint",
+        "backup",
         "shell",
     ];
     assert!(on_databases.iter().chain(&["bench", "demo"]).all(takes));

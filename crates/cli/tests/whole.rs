@@ -110,6 +110,55 @@ fn salvage_copies_what_is_sound_and_tells_what_is_not() {
     assert!((19_000..20_035).contains(&there), "{there} entries");
 }
 
+#[test]
+fn copies_are_made_listed_verified_and_restored() {
+    let cairn = loaded();
+    let (copy, backup, restored) = (cairn.path("copy"), cairn.path("backup"), cairn.path("restored"));
+    let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    let on = |command: &str, path: &std::path::Path, more: &[&str]| {
+        let mut program = program();
+        program.arg(command).arg(path).args(more);
+        run(program, b"")
+    };
+    let dumped = cairn.ok("dump", &[]);
+    let dump = |path: &std::path::Path| {
+        let mut dump = program();
+        dump.args(["dump", "--db"]).arg(path);
+        run(dump, b"").ok()
+    };
+    let report = cairn.ok("checkpoint", &[&text(&copy)]);
+    assert!(report.contains("files, ") && !report.contains("copied"), "{report}");
+    assert!(dump(&copy) == dumped);
+    cairn.run("checkpoint", &[&text(&copy)]).fails(2, &["not empty"]);
+
+    let first = cairn.ok("backup", &[&text(&backup)]);
+    assert!(first.contains("generation 1 of 20"), "{first}");
+    cairn.ok("put", &["new", "1"]);
+    let second = cairn.ok("backup", &[&text(&backup), "--json"]);
+    let second = &json_lines(&second)[0];
+    assert!(second["number"] == 2 && second["new_bytes"].as_u64() < second["bytes"].as_u64(), "{second}");
+    let listed = on("backups", &backup, &["--verify"]).ok();
+    assert!(listed.lines().count() == 3 && listed.ends_with("no problems found\n"), "{listed}");
+    on("restore", &backup, &[&text(&restored), "--generation", "1"]).ok();
+    assert!(dump(&restored) == dumped);
+    on("restore", &backup, &[&text(&restored)]).fails(2, &["not empty"]);
+    on("restore", &backup, &[&text(&cairn.path("other")), "--generation", "7"])
+        .fails(2, &["no generation 7"]);
+    on("backups", &copy, &[]).fails(2, &["there is no backup"]);
+
+    let run = on("backups", &backup, &["--keep", "1"]);
+    assert!(run.err.contains("removed generation 1"), "{}", run.err);
+    let files = std::fs::read_dir(backup.join("files")).unwrap().map(|file| file.unwrap().path());
+    let largest = files.max_by_key(|path| path.metadata().unwrap().len()).unwrap();
+    let mut content = std::fs::read(&largest).unwrap();
+    content[1000] ^= 1;
+    std::fs::write(&largest, content).unwrap();
+    on("backups", &backup, &["--verify"]).fails(3, &["1 file damaged"]);
+    let to = cairn.path("damaged");
+    on("restore", &backup, &[&text(&to)]).fails(3, &[largest.file_name().unwrap().to_str().unwrap()]);
+    assert!(!to.exists() || std::fs::read_dir(&to).unwrap().next().is_none());
+}
+
 /// `cairn salvage | head -1`: a reader that closes the pipe must not turn damage into success.
 #[test]
 fn damage_is_told_by_the_exit_code_though_nobody_reads() {

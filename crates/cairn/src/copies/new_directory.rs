@@ -124,8 +124,8 @@ pub(crate) fn check_apart(env: &Arc<dyn Env>, dir: &Path, other: &Path) -> Resul
 
 /// Whether a directory has an unfinished copy, or one that was not even marked.
 fn is_unfinished(env: &Arc<dyn Env>, dir: &Path) -> Result<bool> {
-    let names = env.list(dir)?;
+    let (names, files) = (env.list(dir)?, Files::list(env, dir)?);
     // Without a file there are directories.
     let is_locked_only = !names.is_empty() && names.iter().all(|name| name == LOCK_FILE_NAME);
-    Ok(is_locked_only || env.exists(&dir.join(UNFINISHED))? && Files::list(env, dir)?.manifests.is_empty())
+    Ok(is_locked_only || files.unfinished && files.manifests.is_empty())
 }

@@ -32,6 +32,8 @@ pub(crate) struct Files {
     pub temporary: Vec<String>,
     /// Recycled logs.
     pub recycled: Vec<String>,
+    /// Whether there is the file `UNFINISHED`.
+    pub unfinished: bool,
 }
 
 impl Files {
@@ -52,6 +54,8 @@ impl Files {
                 files.temporary.push(name);
             } else if is_recycled_file_name(&name) {
                 files.recycled.push(name);
+            } else if name == UNFINISHED {
+                files.unfinished = true;
             }
         }
         files.manifests.sort_unstable();
@@ -69,7 +73,7 @@ impl Files {
         self.manifests.is_empty() && self.logs.is_empty() && self.tables.is_empty()
     }
 
-    /// The names of all of them.
+    /// The names of all of them, but for `UNFINISHED`.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
         let numbered = [
             self.manifests.iter().map(|n| manifest_file_name(*n)).collect::<Vec<_>>(),
@@ -119,6 +123,7 @@ impl Files {
     /// have the only copy of that table's content: tables and manifests stay, for salvage.
     pub(crate) fn leftovers(&self, named: &HashSet<u64>, lacking: bool) -> Vec<String> {
         let logs = self.logs.iter().map(|n| log_file_name(*n)).chain(self.recycled.iter().cloned());
+        let logs = logs.chain(self.unfinished.then(|| UNFINISHED.to_owned()));
         if lacking {
             return logs.chain(self.temporary.iter().cloned()).collect();
         }

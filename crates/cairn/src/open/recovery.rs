@@ -5,7 +5,7 @@
 //! writes the contents of the logs to new tables and the state to a new manifest, and syncs both, before any old file is removed. Until
 //! then nothing is removed or changed, and a crash leaves the old state.
 
-use super::file_names::{Files, LOCK_FILE_NAME, UNFINISHED};
+use super::file_names::{Files, LOCK_FILE_NAME};
 use super::replayed::{Keyspaces, Recovered, Replayed, Spill};
 use crate::parts::DiskReserve;
 use crate::state::{DbInner, HashLog, HashLogs, Tables};
@@ -49,7 +49,7 @@ pub(crate) fn open(
     let space = Tables::new(&env, dir, &options);
     let state = match files.manifests.last() {
         Some(&number) => Manifest::read(&env, dir, number, &mut |meta| space.open(meta))?,
-        None => fresh_state(&env, dir, &files, &options)?,
+        None => fresh_state(dir, &files, &options)?,
     };
     let hash_logs = space.load_hash_logs(&env, dir, &state)?;
     space.add_value_files(&state);
@@ -103,13 +103,8 @@ pub(crate) fn no_database(dir: &Path) -> Error {
 }
 
 /// The initial state. A directory without a manifest has no database yet: at most a lock file and a manifest that was not renamed.
-fn fresh_state(
-    env: &Arc<dyn Env>,
-    dir: &Path,
-    files: &Files,
-    options: &Options,
-) -> Result<tree::ManifestState> {
-    if env.exists(&dir.join(UNFINISHED))? {
+fn fresh_state(dir: &Path, files: &Files, options: &Options) -> Result<tree::ManifestState> {
+    if files.unfinished {
         let what = "a copy of a database was begun here and has not been finished: make it again, or remove the directory";
         return Err(Error::new(ErrorKind::NotFound, format!("{}: {what}", dir.display())));
     }
