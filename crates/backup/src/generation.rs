@@ -60,7 +60,7 @@ pub(crate) fn parse_list_file_name(name: &str) -> Option<u64> {
 impl Generation {
     /// Bytes of all its files.
     pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.len).sum()
+        self.files.iter().fold(0, |sum, file| file.len.saturating_add(sum))
     }
 
     /// Writes the list to `path`, which must not exist, and syncs it.

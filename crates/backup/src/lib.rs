@@ -4,10 +4,11 @@
 //! digest, so generations share what they have in common, and what has the wrong content is found.
 //!
 //! ```text
-//!   BACKUP/LOCK
-//!          generation-000001      names, lengths, digests; the state that belongs to them
-//!          generation-000002
-//!          files/0f3a...          contents
+//!   DIR/BACKUP              says that the directory is a store
+//!       LOCK
+//!       generation-000001      names, lengths, digests; the state that belongs to them
+//!       generation-000002
+//!       files/0f3a...      contents
 //! ```
 //!
 //! A generation is there when its list is: it is written, synced and renamed after all that it names. A content is removed after all lists that

@@ -11,6 +11,11 @@ use std::sync::Arc;
 
 const LOCK_FILE_NAME: &str = "LOCK";
 
+/// The file that says that a directory is a store. It comes first.
+const MARK: &str = "BACKUP";
+
+const TEXT: &[u8] = b"Backups of Cairn databases: `cairn backups DIR` lists them.\n";
+
 /// The directory of the contents.
 const FILES: &str = "files";
 
@@ -74,7 +79,7 @@ impl Store {
     /// `NotFound` when there is none; `Locked` while it is open elsewhere.
     pub fn open(env: &Arc<dyn Env>, dir: &Path) -> Result<Store> {
         let dir = env.canonical(dir)?;
-        if !env.exists(&dir.join(FILES))? {
+        if !env.exists(&dir.join(MARK))? {
             return Err(Error::new(ErrorKind::NotFound, format!("{}: there is no backup", dir.display())));
         }
         let lock = env.lock_read_only(&dir.join(LOCK_FILE_NAME))?;
@@ -87,19 +92,24 @@ impl Store {
     /// `AlreadyExists` when the directory has other files; `Locked` while the store is open elsewhere.
     pub fn open_or_create(env: &Arc<dyn Env>, dir: &Path) -> Result<Store> {
         let dir = env.canonical(dir)?;
-        let files = dir.join(FILES);
-        if !env.exists(&files)? && env.exists(&dir)? && !env.is_empty_dir(&dir)? {
-            // One whose creation was interrupted has a lock only.
-            let names = env.list(&dir)?;
-            if names.is_empty() || names.iter().any(|name| name != LOCK_FILE_NAME) {
+        let mark = dir.join(MARK);
+        env.create_dir(&dir)?;
+        if !env.exists(&mark)? {
+            if !env.is_empty_dir(&dir)? {
                 let what =
-                    "there is no backup, and the directory has other files: name an empty or new directory";
+                    "there is no backup, and the directory is not empty: name an empty or new directory";
                 return Err(Error::new(ErrorKind::AlreadyExists, format!("{}: {what}", dir.display())));
             }
+            match env.create(&mark) {
+                Ok(mut file) => file.append(TEXT).and_then(|()| file.sync())?,
+                // Another process creates it.
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+            }
         }
-        env.create_dir(&dir)?;
         let lock = env.lock(&dir.join(LOCK_FILE_NAME))?;
-        env.create_dir(&files)?;
+        env.create_dir(&dir.join(FILES))?;
+        env.sync_dir(&dir)?;
         Ok(Store { env: env.clone(), dir, _lock: lock })
     }
 
@@ -153,11 +163,14 @@ impl Store {
     /// Makes a generation. What an earlier one has is shared: a file that has not changed since, by its name and its stamp, is not read.
     ///
     /// # Errors
-    /// Those of reading the files, of `added`, and of writing. Then there is no new generation, and the others are as they were.
+    /// Those of reading the files, of `added`, and of writing. Then there is no new generation, and the others are as they were; if the last
+    /// sync fails, the new one may be there, and is whole.
     pub fn add(&self, new: NewGeneration, added: &mut dyn Added) -> Result<Generation> {
         let generations = self.generations()?;
         self.collect(&generations)?;
-        let number = generations.last().map_or(0, |(number, _)| *number) + 1;
+        let last = generations.last().map_or(0, |(number, _)| *number);
+        let number =
+            last.checked_add(1).ok_or_else(|| Error::invalid(format!("there is a generation {last}")))?;
         // The newest ones count.
         let mut known: HashMap<(String, FileStamp), StoredFile> = HashMap::new();
         for file in
@@ -167,6 +180,22 @@ impl Store {
                 known.insert((file.name.clone(), stamp), file);
             }
         }
+        let mut made = Vec::new();
+        let generation = self.try_add(new, number, &known, added, &mut made);
+        // After an error their names may not be durable, and a later sync of the directory proves nothing of them.
+        made.iter().for_each(|digest| _ = self.env.remove(&self.content(*digest)));
+        generation
+    }
+
+    /// The same, with what is known of files. After an error, contents that it has made and that no list may name are in `made`.
+    fn try_add(
+        &self,
+        new: NewGeneration,
+        number: u64,
+        known: &HashMap<(String, FileStamp), StoredFile>,
+        added: &mut dyn Added,
+        made: &mut Vec<Digest>,
+    ) -> Result<Generation> {
         let (mut files, mut done, mut new_bytes) = (Vec::new(), 0, 0);
         for source in &new.files {
             added.step(done, source)?;
@@ -180,7 +209,10 @@ impl Store {
                     let from = new.dir.join(&source.name);
                     let (digest, is_new) =
                         self.copy(&from, source.len, &mut |at| added.step(done + at, source))?;
-                    new_bytes += if is_new { source.len } else { 0 };
+                    if is_new {
+                        new_bytes += source.len;
+                        made.push(digest);
+                    }
                     digest
                 }
             };
@@ -202,6 +234,7 @@ impl Store {
         let written =
             generation.write(&self.env, &temporary).and_then(|()| self.env.rename(&temporary, &path));
         written.inspect_err(|_| _ = self.env.remove(&temporary))?;
+        made.clear();
         self.env.sync_dir(&self.dir)?;
         Ok(generation)
     }
@@ -325,13 +358,13 @@ impl Store {
                 }),
             }
         }
-        let total = needed.keys().map(|(_, len)| len).sum();
+        let total = needed.keys().fold(0, |sum: u64, (_, len)| sum.saturating_add(*len));
         let mut done = 0;
         for ((digest, len), (name, generations)) in needed {
             let content = self.content(digest);
             let mut ended = Ok(());
             let found = digest_file(&self.env, &content, len, &mut |at| {
-                ended = step(done + at, total, &name);
+                ended = step(at.saturating_add(done), total, &name);
                 ended.clone()
             });
             ended?;
@@ -347,7 +380,7 @@ impl Store {
             if let Some(what) = what {
                 damage.push(Damage { file: format!("{FILES}/{digest}"), what, generations });
             }
-            done += len;
+            done = len.saturating_add(done);
         }
         Ok(damage)
     }
@@ -503,9 +536,15 @@ mod tests {
             assert_eq!(of(Store::open(&env, Path::new(path))), Some(ErrorKind::NotFound));
         }
         assert_eq!(sim.list_files(), [Path::new("/db/a")]);
+        // Another directory that has one of the name of ours.
+        sim.create_dir(Path::new("/mine/files")).unwrap();
+        sim.write_file("/mine/files/0123456789abcdef0123456789abcdef", "mine");
+        sim.write_file("/mine/LOCK", "mine");
+        assert_eq!(of(Store::open_or_create(&env, Path::new("/mine"))), Some(ErrorKind::AlreadyExists));
+        assert_eq!(sim.read_file("/mine/files/0123456789abcdef0123456789abcdef"), b"mine");
         // An interrupted creation.
         sim.create_dir(Path::new("/new")).unwrap();
-        sim.write_file("/new/LOCK", "");
+        sim.write_file("/new/BACKUP", "");
         assert_eq!(of(Store::open_or_create(&env, Path::new("/new"))), None);
     }
 

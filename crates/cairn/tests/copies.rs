@@ -243,13 +243,15 @@ fn prepared(has_links: bool) -> (Arc<SimEnv>, Database, Vec<Keyspace>, Vec<Conte
     let sim = SimEnv::new(7);
     sim.set_has_links(has_links);
     let (db, keyspaces, mut model) = small(&sim, 7);
-    for n in 0..2 {
-        db.backup("/backup").unwrap();
-        if n == 0 {
-            write(&mut Rng::new(9), &db, &keyspaces, &mut model, 100);
-        }
-    }
+    db.backup("/backup").unwrap();
+    write(&mut Rng::new(9), &db, &keyspaces, &mut model, 100);
+    db.backup("/backup").unwrap();
     (sim, db, keyspaces, model)
+}
+
+/// What [`prepared`] had when it made its first backup.
+fn first_moment() -> Vec<Content> {
+    small(&SimEnv::new(7), 7).2
 }
 
 /// The generations of the backup that are there, each of which must be whole.
@@ -261,16 +263,27 @@ fn generations(sim: &Arc<SimEnv>) -> Vec<u64> {
 
 #[test]
 fn a_failing_operation_leaves_no_copy_and_the_database_goes_on() {
-    for (step, has_links) in
-        [(Step::Checkpoint, true), (Step::Checkpoint, false), (Step::Backup, true), (Step::Restore, true)]
-    {
-        let (sim, db, ..) = prepared(has_links);
+    for (step, has_links, begun) in [
+        (Step::Checkpoint, true, false),
+        (Step::Checkpoint, false, true),
+        (Step::Backup, true, false),
+        (Step::Restore, true, true),
+    ] {
+        let prepared = || {
+            let all = prepared(has_links);
+            if begun {
+                begin_copy(&all.0);
+            }
+            all
+        };
+        let (sim, db, ..) = prepared();
         let begin = sim.op_count();
         step.run(&db, &sim).unwrap();
         let operations = sim.op_count() - begin;
         let (mut failures, mut fatal) = (0, 0);
         for (n, fault) in (0..operations).flat_map(|n| [Fault::EIO, Fault::ENOSPC].map(|fault| (n, fault))) {
-            let (sim, db, keyspaces, model) = prepared(has_links);
+            let (sim, db, keyspaces, model) = prepared();
+            db.sync().unwrap();
             sim.fail_op(sim.op_count() + n, fault, Repeat::Once);
             let failed = step.run(&db, &sim);
             sim.clear_faults();
@@ -279,7 +292,18 @@ fn a_failing_operation_leaves_no_copy_and_the_database_goes_on() {
             match step {
                 // A failure to remove old generations comes after the new one.
                 Step::Backup => assert!(generations(&sim).contains(&3) || failed.is_err(), "{what}"),
-                _ => assert_eq!(copied(&sim), failed.is_ok().then(|| model.clone()), "{what}"),
+                _ => {
+                    // Also after a power cut behind the failure: the whole copy or none, and a next attempt succeeds.
+                    let left = sim.crash_clone(Survival::ALL[n as usize % 5], n);
+                    let found = copied(&left);
+                    assert!(found.is_none() && failed.is_err() || found == Some(model.clone()), "{what}");
+                    if found.is_none() {
+                        let db = open(&left, "/db", 0).unwrap();
+                        step.run(&db, &left).unwrap_or_else(|e| panic!("after a power cut: {e}, {what}"));
+                        assert_eq!(copied(&left), Some(model.clone()), "{what}");
+                    }
+                    assert_eq!(copied(&sim), failed.is_ok().then(|| model.clone()), "{what}");
+                }
             }
             let mut with_more = model.clone();
             match keyspaces[0].put("more", "more") {
@@ -316,9 +340,16 @@ fn a_crash_leaves_the_whole_copy_or_none_and_the_database() {
         step.run(&db, &sim).unwrap();
         let operations = sim.op_count() - begin;
         drop(db);
+        let first = first_moment();
         let mut seen = BTreeMap::new();
         for n in 0..operations {
-            let (sim, db, _, model) = prepared(true);
+            let (sim, db, keyspaces, mut model) = prepared(true);
+            let second = model.clone();
+            if step == Step::Backup {
+                // So that the third generation is another one.
+                keyspaces[0].put("third", "1").unwrap();
+                model[0].0.insert(b"third".to_vec(), b"1".to_vec());
+            }
             db.sync().unwrap();
             sim.crash_at(sim.op_count() + n);
             let _ = step.run(&db, &sim);
@@ -333,7 +364,8 @@ fn a_crash_leaves_the_whole_copy_or_none_and_the_database() {
                         let to = format!("/restored {number}");
                         backups.restore(Some(*number), &to, &mut |_| ()).unwrap();
                         let restored = open(&left, &to, 0).unwrap();
-                        assert!(*number == 1 || contents(&restored) == model, "{what}");
+                        let moment = [&first, &second, &model][*number as usize - 1];
+                        assert_eq!(contents(&restored), *moment, "{what}, generation {number}");
                     }
                     *seen.entry(found.len()).or_insert(0) += 1;
                 } else {
@@ -415,7 +447,6 @@ fn damage_ends_a_backup_and_is_found_in_one() {
     let sim = SimEnv::new(3);
     let (db, keyspaces, mut model) = small(&sim, 3);
     db.backup("/backup").unwrap();
-    let before = model.clone();
     write(&mut Rng::new(1), &db, &keyspaces, &mut model, 300);
     db.flush().unwrap();
     let newest = |ending: &str| {
@@ -424,15 +455,27 @@ fn damage_ends_a_backup_and_is_found_in_one() {
         paths.sort();
         paths.pop().unwrap()
     };
-    for ending in [".tbl", ".hnt"] {
-        let path = newest(ending);
+    // Logs of many records: those that recovery needs, and those with values.
+    let mut damaged = vec![(newest(".tbl"), 2), (newest(".hnt"), 2)];
+    damaged.extend(sim.list_files().into_iter().filter_map(|path| {
+        let is_log = path.starts_with("/db") && path.extension().is_some_and(|e| e == "log");
+        (is_log && sim.read_file(&path).len() > 20_000).then_some((path, 200))
+    }));
+    let mut logs = 0;
+    for (path, part) in damaged {
+        // A log that nothing needs any more is removed after the next one is begun.
+        if !sim.exists(&path).unwrap() {
+            continue;
+        }
+        logs += usize::from(part == 200);
         let bytes = sim.read_file(&path);
-        sim.flip_bit(&path, bytes.len() as u64 / 2, 3);
+        sim.flip_bit(&path, bytes.len() as u64 / part, 3);
         let error = db.backup("/backup").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
         assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
         sim.write_file(&path, bytes);
     }
+    assert!(logs > 0);
     assert_eq!(generations(&sim), [1]);
     db.backup("/backup").unwrap();
     let content = sim.list_files().into_iter().find(|path| path.starts_with("/backup/files")).unwrap();
@@ -440,18 +483,17 @@ fn damage_ends_a_backup_and_is_found_in_one() {
     let backups = Backups::open_in(sim.clone(), "/backup").unwrap();
     let problems = backups.verify(&mut |_| ()).unwrap();
     assert!(problems.len() == 1 && content.ends_with(&problems[0].file), "{problems:?}");
-    let newest = *problems[0].generations.last().unwrap();
-    let error = backups.restore(Some(newest), "/to", &mut |_| ()).unwrap_err();
+    let error = backups.restore(Some(problems[0].generations[0]), "/to", &mut |_| ()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
     assert!(sim.list_files().iter().all(|path| !path.starts_with("/to")), "nothing is left");
     drop(backups);
     sim.remove_file(&content);
     db.backup("/backup").unwrap();
     let backups = Backups::open_in(sim.clone(), "/backup").unwrap();
-    if newest == 2 && backups.verify(&mut |_| ()).unwrap().is_empty() {
-        backups.restore(Some(1), "/to", &mut |_| ()).unwrap();
-        assert_eq!(contents(&open(&sim, "/to", 0).unwrap()), before);
-    }
+    // The database has what the second generation has, so that one is whole again.
+    assert!(backups.verify(&mut |_| ()).unwrap().iter().all(|problem| problem.generations == [1]));
+    backups.restore(Some(2), "/to", &mut |_| ()).unwrap();
+    assert_eq!(contents(&open(&sim, "/to", 0).unwrap()), model);
 }
 
 #[test]
@@ -488,6 +530,35 @@ fn other_directories_and_closed_databases_are_refused() {
     let other = db.clone();
     db.close().unwrap();
     assert_eq!(both(&other, "/d"), ErrorKind::Closed);
+}
+
+/// Leaves `/copy` as an attempt that was cut off does.
+fn begin_copy(sim: &SimEnv) {
+    sim.create_dir(Path::new("/copy")).unwrap();
+    for name in ["UNFINISHED", "LOCK", "000003.tbl", "wal-000002.log", "manifest-000009.tmp"] {
+        sim.write_file(format!("/copy/{name}"), "not whole");
+    }
+}
+
+/// A directory in which a copy was begun and cut off.
+#[test]
+fn an_unfinished_copy_is_no_database_and_is_begun_anew() {
+    let sim = SimEnv::new(7);
+    let (db, ..) = small(&sim, 7);
+    begin_copy(&sim);
+    let errors = [
+        open(&sim, "/copy", 0).unwrap_err(),
+        cairn::check_in(sim.clone(), "/copy", &mut |_| ()).unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+        assert!(error.to_string().contains("has not been finished"), "{error}");
+    }
+    sim.write_file("/copy/mine.txt", "mine");
+    db.checkpoint("/copy").unwrap();
+    assert_eq!(contents(&open(&sim, "/copy", 0).unwrap()), contents(&db));
+    assert!(sim.list_files().iter().all(|path| !path.ends_with("UNFINISHED")));
+    assert_eq!(sim.read_file("/copy/mine.txt"), b"mine");
 }
 
 #[test]

@@ -250,13 +250,14 @@ impl Database {
     ///
     /// # Errors
     /// `AlreadyExists` when `dir` has other files; `InvalidArgument` when one directory lies in the other; `Locked` while another call makes
-    /// a checkpoint there, or in a forked child; `NoSpace`, `Io`: there is no checkpoint, and this database goes on; `ReadOnly` after a sync
-    /// of this database failed; `Closed`.
+    /// a checkpoint there, or in a forked child; `Corruption` when a file of this database is missing; `NoSpace`, `Io`: there is no
+    /// checkpoint (after a failed sync of `dir` a power cut may leave a whole one), and this database goes on; `ReadOnly` after a sync of this
+    /// database failed; `Closed`.
     pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<CheckpointReport> {
         self.checkpoint_with(dir, &mut |_| ())
     }
 
-    /// [`Database::checkpoint`], which reports its progress.
+    /// [`Database::checkpoint`], which reports its progress. The callback must not close the database, which waits for this call.
     ///
     /// # Errors
     /// As for [`Database::checkpoint`].
@@ -281,13 +282,13 @@ impl Database {
     ///
     /// # Errors
     /// `AlreadyExists` when `dir` has other files; `InvalidArgument` when one directory lies in the other; `Locked` while the backups are in use
-    /// elsewhere, or in a forked child; `Corruption` when a file of the database is damaged; `NoSpace`, `Io`: there is no new generation,
-    /// the others are whole, and this database goes on; `ReadOnly` after a sync of this database failed; `Closed`.
+    /// elsewhere, or in a forked child; `Corruption` when a file of the database is damaged or missing; `NoSpace`, `Io`: there is no new
+    /// generation (or a whole one, if removing old ones or the last sync failed), the others are whole, and this database goes on; `ReadOnly` after a sync of this database failed; `Closed`.
     pub fn backup(&self, dir: impl AsRef<Path>) -> Result<BackupGeneration> {
         self.backup_with(dir, &BackupOptions::default(), &mut |_| ())
     }
 
-    /// [`Database::backup`] with options, which reports its progress.
+    /// [`Database::backup`] with options, which reports its progress. The callback must not close the database, which waits for this call.
     ///
     /// # Errors
     /// As for [`Database::backup`]; `InvalidArgument` when no generation would be kept.

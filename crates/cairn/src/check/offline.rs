@@ -2,7 +2,7 @@
 //! `Database::check`.
 
 use super::hash_logs::HashLogCheck;
-use crate::open::{Files, LOCK_FILE_NAME, keyspace_options, no_database};
+use crate::open::{Files, LOCK_FILE_NAME, keyspace_options, no_database, unfinished};
 use crate::state::{DbInner, KeyspaceInner, KeyspaceState, ReadState, Tables};
 use crate::types::{CheckProgress, CheckReport, Options};
 use crate::wal::{LogRecord, check_dropped, replay};
@@ -40,6 +40,9 @@ pub fn check_in(
     let files = Files::list(&env, dir)?;
     let mut report = CheckReport::default();
     let Some(&number) = files.manifests.last() else {
+        if files.unfinished {
+            return Err(unfinished(dir));
+        }
         if files.tables.is_empty() && files.logs.is_empty() {
             return Err(no_database(dir));
         }

@@ -1,12 +1,12 @@
 //! Backups: a generation of a [`backup::Store`] with the files of one moment.
 
-use super::moment::Part;
-use super::new_directory::check_apart;
+use super::moment::{Part, PartKind};
+use super::new_directory::{check_apart, of_copy, of_part};
 use crate::state::DbInner;
 use crate::types::{BackupGeneration, BackupOptions, CopyProgress};
 use backup::{Added, Generation, NewGeneration, SourceFile, Store};
 use base::{Error, Result};
-use record::SegmentReader;
+use record::{SegmentKind, SegmentReader, salvage};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl DbInner {
         progress: &mut dyn FnMut(&CopyProgress),
     ) -> Result<BackupGeneration> {
         check_apart(&self.env, dir, &self.dir)?;
-        let store = Store::open_or_create(&self.env, dir)?;
+        let store = Store::open_or_create(&self.env, dir).map_err(of_copy)?;
         let moment = self.capture()?;
         let parts = moment.parts();
         let files = parts.iter().map(|part| SourceFile { name: part.name.clone(), len: part.len }).collect();
@@ -47,7 +47,7 @@ impl DbInner {
             tables: moment.tables(),
             bytes_total: parts.iter().map(|part| part.len).sum(),
             parts: parts.into_iter().map(|part| (part.name.clone(), part)).collect(),
-            progress,
+            progress: &mut *progress,
         };
         let new = NewGeneration {
             time: self.env.wall_clock(),
@@ -56,7 +56,9 @@ impl DbInner {
             state: moment.state().encode(),
             files,
         };
-        let generation = store.add(new, &mut copied)?;
+        let generation = store.add(new, &mut copied).map_err(of_copy)?;
+        let bytes_total = copied.bytes_total;
+        progress(&CopyProgress { bytes_done: bytes_total, bytes_total, file: String::new() });
         if let Some(keep) = options.keep {
             store.keep_newest(keep)?;
         }
@@ -78,25 +80,55 @@ impl Added for Copied<'_> {
     fn check(&mut self, file: &SourceFile) -> Result<()> {
         let part = &self.parts[&file.name];
         let path = self.db.dir.join(&part.name);
-        let Some((kind, number, len)) = part.segment() else {
-            let Some(table) = part.table().and_then(|number| self.tables.get(&number)) else { return Ok(()) };
-            let found = table.table.verify(&mut |_| self.db.status.check_not_closed())?;
-            return match found == table.meta_of_file() {
-                true => Ok(()),
-                false => Err(Error::corruption(&path, 0, "the table is not the one that the manifest names")),
-            };
-        };
-        let mut reader = SegmentReader::open(&self.db.env, &path, kind, number, len)?;
-        let mut record = Vec::new();
-        while reader.next(&mut record)?.is_some() {
-            self.db.status.check_not_closed()?;
-        }
-        Ok(())
+        self.verify(part, &path).map_err(|e| of_part(e, &path))
     }
 
     fn step(&mut self, bytes_done: u64, file: &SourceFile) -> Result<()> {
         (self.progress)(&CopyProgress { bytes_done, bytes_total: self.bytes_total, file: file.name.clone() });
         self.db.status.check_not_closed()
+    }
+}
+
+impl Copied<'_> {
+    fn verify(&self, part: &Part, path: &Path) -> Result<()> {
+        let go_on = || self.db.status.check_not_closed();
+        match part.kind {
+            PartKind::Table(number) => {
+                let Some(table) = self.tables.get(&number) else { return Ok(()) };
+                let found = table.table.verify(&mut |_| go_on())?;
+                match found == table.meta_of_file() {
+                    true => Ok(()),
+                    false => {
+                        Err(Error::corruption(path, 0, "the table is not the one that the manifest names"))
+                    }
+                }
+            }
+            PartKind::Values(number) => self.verify_segment(SegmentKind::Values, number, part.len, path),
+            PartKind::Hints(number) => self.verify_segment(SegmentKind::Hints, number, part.len, path),
+            PartKind::Log(number) => self.verify_segment(SegmentKind::Wal, number, part.len, path),
+            // Where its records end is not known: what is damaged and comes before intact ones was there.
+            PartKind::Segment(number) => {
+                let each = &mut |_, _: &[u8]| go_on();
+                let found = salvage(&self.db.env, path, SegmentKind::Wal, number, each)?;
+                let gap = found.gaps.iter().find(|(_, to)| *to < found.end);
+                match gap.map(|(from, _)| *from).or(found.header.is_none().then_some(0)) {
+                    None => Ok(()),
+                    Some(from) => {
+                        Err(Error::corruption(path, from, "the log is damaged before other records"))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads a segment of which all bytes are known to be written.
+    fn verify_segment(&self, kind: SegmentKind, number: u64, len: u64, path: &Path) -> Result<()> {
+        let mut reader = SegmentReader::open(&self.db.env, path, kind, number, Some(len))?;
+        let mut record = Vec::new();
+        while reader.next(&mut record)?.is_some() {
+            self.db.status.check_not_closed()?;
+        }
+        Ok(())
     }
 }
 

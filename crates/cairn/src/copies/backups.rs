@@ -1,6 +1,6 @@
 //! [`Backups`]: the generations of a backup, and databases made from them.
 
-use super::new_directory::NewDirectory;
+use super::new_directory::{NewDirectory, of_copy};
 use crate::types::{BackupGeneration, BackupProblem, CopyProgress};
 use backup::Store;
 use base::{Error, ErrorKind, Result};
@@ -124,17 +124,22 @@ impl Backups {
             );
             Error::new(ErrorKind::Unsupported, what)
         })?;
-        let mut new = NewDirectory::begin(&self.env, dir.as_ref(), &self.dir)?;
-        let (mut done, bytes_total) = (0, generation.bytes());
+        let new = NewDirectory::begin(&self.env, dir.as_ref(), &self.dir).map_err(of_copy)?;
+        let (mut done, bytes_total) = (0u64, generation.bytes());
         for file in &generation.files {
             let to = new.path(&file.name);
             self.store.restore(file, &to, &mut |at| {
-                progress(&CopyProgress { bytes_done: done + at, bytes_total, file: file.name.clone() });
+                progress(&CopyProgress {
+                    bytes_done: done.saturating_add(at),
+                    bytes_total,
+                    file: file.name.clone(),
+                });
                 Ok(())
             })?;
-            done += file.len;
+            done = done.saturating_add(file.len);
         }
         new.finish(state.next_file - 1, &state)?;
+        progress(&CopyProgress { bytes_done: bytes_total, bytes_total, file: String::new() });
         Ok(BackupGeneration::of(&generation))
     }
 

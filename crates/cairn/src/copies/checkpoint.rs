@@ -1,6 +1,6 @@
 //! Checkpoints: a second database with the content of one moment, which shares its immutable files by hard links.
 
-use super::new_directory::NewDirectory;
+use super::new_directory::{NewDirectory, of_copy, of_part};
 use crate::state::DbInner;
 use crate::types::{CheckpointReport, CopyProgress};
 use backup::copy_file;
@@ -27,7 +27,7 @@ impl DbInner {
         dir: &Path,
         progress: &mut dyn FnMut(&CopyProgress),
     ) -> Result<CheckpointReport> {
-        let mut new = NewDirectory::begin(&self.env, dir, &self.dir)?;
+        let new = NewDirectory::begin(&self.env, dir, &self.dir).map_err(of_copy)?;
         let moment = self.capture()?;
         let parts = moment.parts();
         let mut report = CheckpointReport { seq: moment.seq(), ..CheckpointReport::default() };
@@ -43,8 +43,8 @@ impl DbInner {
             };
             step(0)?;
             let (from, to) = (self.dir.join(&part.name), new.path(&part.name));
-            if !self.env.link(&from, &to)? {
-                copy_file(&self.env, &from, &to, part.len, &mut step)?;
+            if !self.env.link(&from, &to).map_err(|e| of_part(e, &from))? {
+                copy_file(&self.env, &from, &to, part.len, &mut step).map_err(|e| of_part(e, &from))?;
                 report.copied_bytes += part.len;
             }
             report.files += 1;

@@ -5,7 +5,6 @@ use crate::wal::{ListedLogs, log_file_name};
 use base::planted::{Bug, planted};
 use base::{Result, Seq};
 use hashlog::hint_file_name;
-use record::SegmentKind;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use table::table_file_name;
@@ -19,27 +18,6 @@ pub(super) struct Part {
     /// Bytes of it that are needed.
     pub len: u64,
     pub kind: PartKind,
-}
-
-impl Part {
-    /// The number of the table that it is.
-    pub(super) fn table(&self) -> Option<u64> {
-        match self.kind {
-            PartKind::Table(number) => Some(number),
-            _ => None,
-        }
-    }
-
-    /// If it is a segment: its kind, its number, and its length if that is exact.
-    pub(super) fn segment(&self) -> Option<(SegmentKind, u64, Option<u64>)> {
-        match self.kind {
-            PartKind::Table(_) => None,
-            PartKind::Values(number) => Some((SegmentKind::Values, number, Some(self.len))),
-            PartKind::Hints(number) => Some((SegmentKind::Hints, number, Some(self.len))),
-            PartKind::Log(number) => Some((SegmentKind::Wal, number, Some(self.len))),
-            PartKind::Segment(number) => Some((SegmentKind::Wal, number, None)),
-        }
-    }
 }
 
 /// The kinds of files, and their numbers.
@@ -182,10 +160,11 @@ impl DbInner {
     fn segment_logs(&self) -> Result<Vec<LogPart>> {
         let segments = &self.tables.segments;
         let part = |number| {
-            // Between its release and its retirement it has no length yet; that of the file is at least as much.
+            // Between its release and its retirement it has no length yet, and one whose length could not be read has 0. That of the file
+            // is at least as much.
             let len = match segments.log_len(number) {
-                Some(len) => len,
-                None => self.env.len(&self.dir.join(log_file_name(number)))?,
+                Some(len) if len > 0 => len,
+                _ => self.env.len(&self.dir.join(log_file_name(number)))?,
             };
             Ok(LogPart { number, len })
         };

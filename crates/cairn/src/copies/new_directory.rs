@@ -9,6 +9,7 @@
 use crate::open::{Files, LOCK_FILE_NAME, UNFINISHED};
 use base::{Error, ErrorKind, Result};
 use env::{Env, FileLock};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tree::{DatabaseEdit, Manifest, ManifestError, manifest_file_name};
@@ -19,10 +20,10 @@ const TEXT: &[u8] = b"A copy of a database was begun here, and has not been fini
 pub(super) struct NewDirectory {
     env: Arc<dyn Env>,
     dir: PathBuf,
-    /// The names of the files that were made.
-    made: Vec<String>,
-    /// The files stay.
+    /// What is there stays.
     finished: bool,
+    /// A sync of the directory has failed. A later one proves nothing: removed files may come back, so the mark stays.
+    unsure: Cell<bool>,
     /// Held until all is done: no other process opens the directory.
     lock: Option<Box<dyn FileLock>>,
 }
@@ -37,55 +38,68 @@ impl NewDirectory {
     pub(super) fn begin(env: &Arc<dyn Env>, dir: &Path, other: &Path) -> Result<NewDirectory> {
         check_apart(env, dir, other)?;
         let dir = env.canonical(dir)?;
-        let exists = env.exists(&dir)?;
-        if exists && !env.is_empty_dir(&dir)? && !is_unfinished(env, &dir)? {
-            let message = format!("{}: not empty; a copy of a database needs a new directory", dir.display());
-            return Err(Error::new(ErrorKind::AlreadyExists, message));
-        }
-        if !exists {
-            env.create_dir(&dir)?;
+        env.create_dir(&dir)?;
+        let mark = dir.join(UNFINISHED);
+        // Before any other file: a directory with files and without the mark would be taken for a database that lost its manifest.
+        let is_marked = env.exists(&mark)?;
+        if !is_marked {
+            // One that was removed, or was opened without being created, may have left a lock.
+            if !env.is_empty_dir(&dir)? && env.list(&dir)? != [LOCK_FILE_NAME] {
+                return Err(not_empty(&dir));
+            }
+            match env.create(&mark) {
+                Ok(mut file) => file.append(TEXT).and_then(|()| file.sync())?,
+                // Another process begins a copy.
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+            }
         }
         let lock = env.lock(&dir.join(LOCK_FILE_NAME))?;
-        let made = vec![LOCK_FILE_NAME.to_owned()];
-        let mut new = NewDirectory { env: env.clone(), dir, made, finished: false, lock: Some(lock) };
-        new.mark()?;
+        // Under the lock: another process may have finished a copy, or have opened it, since the directory was empty.
+        let files = Files::list(env, &dir)?;
+        if !files.manifests.is_empty() {
+            // Beside a manifest the mark says nothing.
+            let _ = env.remove(&mark);
+            return Err(not_empty(&dir));
+        }
+        let (env, unsure) = (env.clone(), Cell::default());
+        let new = NewDirectory { env, dir, finished: false, unsure, lock: Some(lock) };
+        if !files.unfinished {
+            // A process that has failed to make a copy has removed it.
+            let mut file = new.env.create(&mark)?;
+            file.append(TEXT).and_then(|()| file.sync())?;
+        }
+        new.sync()?;
+        files.names().try_for_each(|name| new.env.remove(&new.dir.join(name)))?;
         Ok(new)
     }
 
-    /// Marks the directory as unfinished, and removes what an earlier attempt has left.
-    fn mark(&mut self) -> Result<()> {
-        let mark = self.dir.join(UNFINISHED);
-        if !self.env.exists(&mark)? {
-            self.made.push(UNFINISHED.to_owned());
-            let mut file = self.env.create(&mark)?;
-            file.append(TEXT)?;
-            file.sync()?;
-        } else {
-            self.made.push(UNFINISHED.to_owned());
-        }
-        // Before any other file: a directory with files and without the mark would be taken for a database that lost its manifest.
-        self.env.sync_dir(&self.dir)?;
-        let files = Files::list(&self.env, &self.dir)?;
-        files.names().try_for_each(|name| self.env.remove(&self.dir.join(name)))
+    /// Makes the names in the directory durable.
+    fn sync(&self) -> Result<()> {
+        self.env.sync_dir(&self.dir).inspect_err(|_| self.unsure.set(true))
     }
 
-    /// The path of a file with this name. It is removed again if the directory is not finished.
-    pub(super) fn path(&mut self, name: &str) -> PathBuf {
-        self.made.push(name.to_owned());
+    /// The path of a file of the database. It is removed again if the directory is not finished.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
     /// Makes the directory a database: all files are there, and synced. `state` is the first edit of manifest `number`.
-    pub(super) fn finish(mut self, number: u64, state: &DatabaseEdit) -> Result<()> {
+    pub(super) fn finish(self, number: u64, state: &DatabaseEdit) -> Result<()> {
+        self.try_finish(number, state).map_err(of_copy)
+    }
+
+    fn try_finish(mut self, number: u64, state: &DatabaseEdit) -> Result<()> {
         // The names, before the manifest makes them count.
-        self.env.sync_dir(&self.dir)?;
+        self.sync()?;
         if let Err(e) = Manifest::create(&self.env, &self.dir, number, state) {
             return Err(match e {
                 ManifestError::Rejected(e) => e,
                 ManifestError::Unknown(e) => {
                     // It may be there after a power cut, unless its removal is durable: until then all files stay.
+                    self.unsure.set(true);
                     let removed = self.env.remove(&self.dir.join(manifest_file_name(number)));
-                    self.finished = removed.and_then(|()| self.env.sync_dir(&self.dir)).is_err();
+                    self.finished = removed.and_then(|()| self.sync()).is_err();
                     e
                 }
             });
@@ -97,18 +111,49 @@ impl NewDirectory {
     }
 }
 
+impl NewDirectory {
+    /// Removes everything. The mark goes last, and only if all else is durably gone.
+    fn discard(&self) -> Result<()> {
+        let files = Files::list(&self.env, &self.dir)?;
+        files.names().try_for_each(|name| self.env.remove(&self.dir.join(name)))?;
+        self.sync()?;
+        if self.unsure.get() {
+            return Ok(());
+        }
+        self.env.remove(&self.dir.join(UNFINISHED))?;
+        self.env.remove(&self.dir.join(LOCK_FILE_NAME))
+    }
+}
+
 impl Drop for NewDirectory {
     /// Best effort: what stays is marked as unfinished.
     fn drop(&mut self) {
-        if self.finished {
-            return;
-        }
-        // The mark and the lock go last.
-        for name in self.made.iter().rev() {
-            let _ = self.env.remove(&self.dir.join(name));
+        if !self.finished {
+            let _ = self.discard();
         }
         self.lock = None;
     }
+}
+
+/// An error of writing a copy: a failed sync of it ends nothing but the copy.
+pub(super) fn of_copy(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::ReadOnly => error.with_kind(ErrorKind::Io),
+        _ => error,
+    }
+}
+
+/// An error of reading a file that a copy needs.
+pub(super) fn of_part(error: Error, path: &Path) -> Error {
+    match error.kind() {
+        ErrorKind::NotFound => Error::corruption(path, 0, "the file is missing"),
+        _ => error,
+    }
+}
+
+fn not_empty(dir: &Path) -> Error {
+    let message = format!("{}: not empty; a copy of a database needs a new directory", dir.display());
+    Error::new(ErrorKind::AlreadyExists, message)
 }
 
 /// Checks that neither directory lies in the other.
@@ -120,12 +165,4 @@ pub(crate) fn check_apart(env: &Arc<dyn Env>, dir: &Path, other: &Path) -> Resul
         }
         false => Ok(()),
     }
-}
-
-/// Whether a directory has an unfinished copy, or one that was not even marked.
-fn is_unfinished(env: &Arc<dyn Env>, dir: &Path) -> Result<bool> {
-    let (names, files) = (env.list(dir)?, Files::list(env, dir)?);
-    // Without a file there are directories.
-    let is_locked_only = !names.is_empty() && names.iter().all(|name| name == LOCK_FILE_NAME);
-    Ok(is_locked_only || files.unfinished && files.manifests.is_empty())
 }

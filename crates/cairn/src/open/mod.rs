@@ -12,4 +12,4 @@ mod replayed;
 mod start;
 
 pub(crate) use file_names::{Files, LOCK_FILE_NAME, UNFINISHED};
-pub(crate) use recovery::{keyspace_options, no_database, open};
+pub(crate) use recovery::{keyspace_options, no_database, open, unfinished};

@@ -102,11 +102,16 @@ pub(crate) fn no_database(dir: &Path) -> Error {
     Error::new(ErrorKind::NotFound, format!("{}: there is no database", dir.display()))
 }
 
+/// The error of a directory in which a copy of a database was begun.
+pub(crate) fn unfinished(dir: &Path) -> Error {
+    let what = "a copy of a database was begun here and has not been finished: make it again, or remove the directory";
+    Error::new(ErrorKind::NotFound, format!("{}: {what}", dir.display()))
+}
+
 /// The initial state. A directory without a manifest has no database yet: at most a lock file and a manifest that was not renamed.
 fn fresh_state(dir: &Path, files: &Files, options: &Options) -> Result<tree::ManifestState> {
     if files.unfinished {
-        let what = "a copy of a database was begun here and has not been finished: make it again, or remove the directory";
-        return Err(Error::new(ErrorKind::NotFound, format!("{}: {what}", dir.display())));
+        return Err(unfinished(dir));
     }
     if !files.logs.is_empty() || !files.tables.is_empty() {
         return Err(Error::corruption(

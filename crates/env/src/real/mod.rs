@@ -25,6 +25,7 @@ use lock::RealLock;
 use log::LogFile;
 use parking_lot::Mutex;
 use read_file::RealReadFile;
+use rustix::fs::{AtFlags, CWD};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -39,15 +40,16 @@ use write_file::RealWriteFile;
 pub struct RealEnv {
     start: Instant,
     spare: SpareHandle,
-    /// Directories whose sync failed. As with files, they are not synced again until their database is reopened.
-    failed_dirs: Mutex<BTreeMap<PathBuf, Error>>,
+    /// Directories that were synced, with the error of a sync that failed. As with files, they are not synced again until what is in them is
+    /// locked anew.
+    synced_dirs: Mutex<BTreeMap<PathBuf, Arc<Mutex<Option<Error>>>>>,
 }
 
 impl RealEnv {
     /// The environment of this process.
     #[allow(clippy::new_ret_no_self)]
     pub fn new() -> Arc<dyn Env> {
-        Arc::new(RealEnv { start: Instant::now(), spare: SpareHandle::new(), failed_dirs: Mutex::default() })
+        Arc::new(RealEnv { start: Instant::now(), spare: SpareHandle::new(), synced_dirs: Mutex::default() })
     }
 }
 
@@ -132,9 +134,11 @@ impl Env for RealEnv {
         let parent = dir.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
         if self.exists(dir)? {
             // The process that created it may have died before this sync. The parent may be unreadable for this
-            // process.
-            if let Some(parent) = parent {
-                let _ = self.sync_dir(parent);
+            // process. But where this process has failed to sync the parent, the name may be lost.
+            if let Some(Err(e)) = parent.map(|parent| self.sync_dir(parent))
+                && e.kind() == ErrorKind::ReadOnly
+            {
+                return Err(e);
             }
             return match fs::metadata(dir) {
                 Ok(meta) if meta.is_dir() => Ok(()),
@@ -161,7 +165,9 @@ impl Env for RealEnv {
 
     fn link(&self, from: &Path, to: &Path) -> Result<bool> {
         check_other_dir(from, to)?;
-        match fs::hard_link(from, to) {
+        // A name that is a symbolic link stands for the file.
+        let linked = rustix::fs::linkat(CWD, from, CWD, to, AtFlags::SYMLINK_FOLLOW).map_err(io::Error::from);
+        match linked {
             Ok(()) => Ok(true),
             Err(e) if is_unlinkable(e.kind()) => Ok(false),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
@@ -177,7 +183,8 @@ impl Env for RealEnv {
 
     fn stamp(&self, path: &Path) -> Result<Option<FileStamp>> {
         let m = fs::metadata(path).map_err(|e| Error::io("stat", path, e))?;
-        let modified = m.mtime() as u64 * 1_000_000_000 + m.mtime_nsec() as u64;
+        // Times before 1970 and after 2554 wrap around, which stays different from other times.
+        let modified = (m.mtime() as u64).wrapping_mul(1_000_000_000).wrapping_add(m.mtime_nsec() as u64);
         Ok(Some(FileStamp { device: m.dev(), file: m.ino(), modified, len: m.len() }))
     }
 
@@ -192,24 +199,27 @@ impl Env for RealEnv {
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-        // Hold the lock during the sync. Otherwise a concurrent sync that starts after a failed one could succeed and
+        // Hold the lock of the directory during the sync. Otherwise a concurrent sync that starts after a failed one could succeed and
         // seem to prove durability.
-        let mut failed = self.failed_dirs.lock();
-        if let Some(cause) = failed.get(dir) {
+        let of_dir = self.synced_dirs.lock().entry(dir.to_owned()).or_default().clone();
+        let mut failed = of_dir.lock();
+        if let Some(cause) = &*failed {
             return Err(poisoned(cause));
         }
         let fail = |e| Error::io("sync directory", dir, e);
         let sync = || Ok(File::open(dir)?.sync_all());
         self.spare.with_spare(sync).map_err(fail)?.map_err(|e| {
             let error = fail(e);
-            failed.insert(dir.to_owned(), error.clone());
+            *failed = Some(error.clone());
             error
         })
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
-        // Opening a database reads everything from disk again, so syncs of its directory may restart.
-        path.parent().and_then(|dir| self.failed_dirs.lock().remove(dir));
+        // Opening a database reads everything from disk again, so syncs of its directory, and of those in it, may restart.
+        if let Some(dir) = path.parent() {
+            self.synced_dirs.lock().retain(|synced, _| !synced.starts_with(dir));
+        }
         Ok(Box::new(RealLock::take(path, true)?))
     }
 
