@@ -76,6 +76,81 @@ fn deletes_and_overwrites_count_once_they_are_merged() -> Result<()> {
     Ok(())
 }
 
+/// The parts have about the same bytes, whether their entries are in tables, in memory, in both, or differ in size, and in parts of the keys.
+#[test]
+fn split_points_divide_a_range_evenly() -> Result<()> {
+    for (name, options) in kinds() {
+        let (_db, k) = open(options)?;
+        // An index says nothing of the lengths of values outside of its table.
+        let len = |i: u32| if name == "hybrid" || i < 5_000 { 30 } else { 90 };
+        let put = |range: std::ops::Range<u32>| -> Result<()> {
+            let mut rng = cairn::env::Rng::new(1);
+            range.map(|i| i.wrapping_mul(7919) % 20_000).try_for_each(|i| {
+                let mut value = vec![0; len(i) as usize];
+                rng.fill(&mut value);
+                k.put(i.to_be_bytes(), value)
+            })
+        };
+        put(0..15_000)?;
+        for stage in ["in tables", "in both"] {
+            if stage == "in tables" {
+                k.flush()?;
+            } else {
+                put(15_000..20_000)?;
+            }
+            for (from, to) in [(0u32, 20_000u32), (2_000, 12_000), (7_000, 8_000)] {
+                let bytes = |from: u32, to: u32| -> Result<u64> {
+                    let entries = k.range(from.to_be_bytes()..to.to_be_bytes());
+                    entries.map(|entry| entry.map(|(key, value)| (key.len() + value.len()) as u64)).sum()
+                };
+                let all = bytes(from, to)?;
+                for parts in [1, 2, 3, 8, 32] {
+                    let points = k.split_points(from.to_be_bytes()..to.to_be_bytes(), parts)?;
+                    // 32 parts of the small range are less than a block each.
+                    if (to - from) / parts as u32 > 100 {
+                        assert_eq!(points.len(), parts - 1, "{name}, {stage}, {from} to {to}");
+                    } else {
+                        assert!(
+                            points.len() < parts && points.is_sorted(),
+                            "{name}, {stage}, {from} to {to}"
+                        );
+                        continue;
+                    }
+                    let points: Vec<u32> = points
+                        .iter()
+                        .map(|key| {
+                            // Keys of an index may be shorter than those of entries.
+                            let mut whole = [0; 4];
+                            whole[..key.len()].copy_from_slice(key);
+                            u32::from_be_bytes(whole)
+                        })
+                        .collect();
+                    let ends = points.iter().copied().chain([to]);
+                    let begins = [from].into_iter().chain(points.iter().copied());
+                    for (from, to) in begins.zip(ends) {
+                        let (found, wanted) = (bytes(from, to)? as f64, all as f64 / parts as f64);
+                        let near = (0.5 * wanted - 3_000.0..1.5 * wanted + 3_000.0).contains(&found);
+                        assert!(
+                            near,
+                            "{name}, {stage}, {parts} parts: {from} to {to} has {found} bytes, not {wanted}"
+                        );
+                    }
+                }
+            }
+        }
+        assert!(k.split_points(30_000u32.to_be_bytes().., 4)?.is_empty());
+        assert!(k.split_points::<&[u8]>(.., 0)?.is_empty());
+        assert!(k.split_points(&b"b"[..]..&b"a"[..], 4)?.is_empty());
+    }
+    let (_db, k) = open(KeyspaceOptions::default())?;
+    assert!(k.split_points::<&[u8]>(.., 4)?.is_empty());
+    for i in 0..10u32 {
+        k.put(i.to_be_bytes(), "1")?;
+    }
+    assert!(k.split_points::<&[u8]>(.., 4)?.len() <= 3);
+    Ok(())
+}
+
 #[test]
 fn ends() -> Result<()> {
     for (name, options) in kinds() {
@@ -100,7 +175,11 @@ fn ends() -> Result<()> {
     assert!(k.is_empty()?);
     k.put("a", "")?;
     assert!(!k.is_empty()?);
-    for error in [k.first().unwrap_err(), k.approximate_len::<&[u8]>(..).unwrap_err()] {
+    for error in [
+        k.first().unwrap_err(),
+        k.approximate_len::<&[u8]>(..).unwrap_err(),
+        k.split_points::<&[u8]>(.., 2).unwrap_err(),
+    ] {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     }
     Ok(())

@@ -348,6 +348,16 @@ impl Memtable {
         self.list.share_before(Target { key, trailer: Trailer::seek(base::MAX_SEQ) }, NODES_TO_COUNT)
     }
 
+    /// Keys with about equally many entries between them, ascending, with the approximate bytes of keys and values from each to the next one: at least
+    /// `enough`, if the memtable has some times as many entries.
+    ///
+    /// Cost: some hundred steps from node to node, more for more keys.
+    pub fn samples(&self, enough: usize) -> impl Iterator<Item = (&[u8], f64)> {
+        let keys = self.list.samples(enough);
+        let bytes = self.user_bytes() as f64 / keys.len().max(1) as f64;
+        keys.into_iter().map(move |key| (key, bytes))
+    }
+
     /// Memory in use, in bytes: the touched part of the arena. 0 for [`Memtable::empty`], which is shared.
     pub fn used_bytes(&self) -> usize {
         if self.capacity == 0 {

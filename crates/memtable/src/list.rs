@@ -315,17 +315,27 @@ impl SkipList {
         gap
     }
 
-    /// The approximate share of the nodes before the target, from 0 to 1: counted on the highest level that has so many nodes, or on the lowest.
-    ///
-    /// The nodes of a level are a random sample of those below.
+    /// The nodes of a level, but for the head. They are a random sample of those below.
+    fn nodes_of(&self, level: usize) -> impl Iterator<Item = NodeId> + '_ {
+        let next = move |node: &NodeId| self.nodes.link(*node, level).node();
+        std::iter::successors(next(&self.head), next)
+    }
+
+    /// The highest level that has so many nodes, or the lowest, with the number of its nodes; `None` if there are no levels.
+    fn level_with(&self, enough: usize) -> Option<(usize, usize)> {
+        let mut levels = (0..self.height()).rev().map(|level| (level, self.nodes_of(level).count()));
+        levels.find(|&(level, nodes)| nodes >= enough || level == 0)
+    }
+
+    /// Keys with about equally many entries between them, ascending: so many, if there are as many nodes, and at most some times as many.
+    pub(crate) fn samples(&self, enough: usize) -> Vec<&[u8]> {
+        let level = self.level_with(enough).map(|(level, _)| level);
+        level.map(|level| self.nodes_of(level).map(|node| self.nodes.key(node)).collect()).unwrap_or_default()
+    }
+
+    /// The approximate share of the nodes before the target, from 0 to 1: counted on [`SkipList::level_with`]`(enough)`.
     pub(crate) fn share_before(&self, target: Target<'_>, enough: usize) -> f64 {
-        let count = |level| {
-            let next = |node: &NodeId| self.nodes.link(*node, level).node();
-            std::iter::successors(next(&self.head), next).count()
-        };
-        let levels = (0..self.height()).rev().map(|level| (level, count(level)));
-        let counted = levels.into_iter().find(|&(level, nodes)| nodes >= enough || level == 0);
-        let Some((level, all)) = counted else { return 0.0 };
+        let Some((level, all)) = self.level_with(enough) else { return 0.0 };
         let next = |at: &Position| self.step(target, *at, self.nodes.link(at.node, level), None);
         let before = std::iter::successors(next(&self.start(target)), next).count();
         // The head, and the others on average half: the target lies within a leaf.

@@ -42,5 +42,6 @@ pub use format::options::{
 };
 pub use read::cursor::{ScanCursor, TableCursor};
 pub use read::nonblocking_read::PendingRead;
+pub use read::samples::Sample;
 pub use read::table::Table;
 pub use write::writer::TableWriter;

@@ -1,9 +1,11 @@
 //! The ends of a keyspace, and what a range of it has.
 
 use super::keyspace::Keyspace;
+use crate::state::ReadState;
 use crate::types::Bounds;
 use base::{Result, Slice};
 use std::ops::RangeBounds;
+use std::sync::Arc;
 use tree::Estimate;
 
 impl Keyspace {
@@ -63,7 +65,7 @@ impl Keyspace {
     /// # Errors
     /// As for [`Keyspace::get`]; `InvalidArgument` for a keyspace without order.
     pub fn approximate_len<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<u64> {
-        Ok(self.estimate(&Bounds::new(&bounds))?.keys.round().max(0.0) as u64)
+        Ok(self.estimate(Bounds::new(&bounds))?.keys.round().max(0.0) as u64)
     }
 
     /// The approximate number of bytes that `bounds` takes, without reading data: of tables, as they are on the disk, of values outside of them,
@@ -75,17 +77,65 @@ impl Keyspace {
     /// # Errors
     /// As for [`Keyspace::approximate_len`].
     pub fn approximate_bytes<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<u64> {
-        Ok(self.estimate(&Bounds::new(&bounds))?.bytes.round().max(0.0) as u64)
+        Ok(self.estimate(Bounds::new(&bounds))?.bytes.round().max(0.0) as u64)
     }
 
-    fn estimate(&self, bounds: &Bounds) -> Result<Estimate> {
+    /// Keys that divide `bounds` into at most `parts` parts of about equal size, ascending, for threads that each scan one: without reading
+    /// data. Fewer than `parts` - 1 where there is little data. Values outside of tables count as evenly spread over the entries of their table;
+    /// where there is history only the newest versions count.
+    ///
+    /// ```
+    /// use cairn::{Database, KeyspaceOptions};
+    /// use std::ops::Bound;
+    ///
+    /// # fn main() -> cairn::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = Database::open(dir.path().join("db"))?;
+    /// let numbers = db.keyspace("numbers", KeyspaceOptions::default())?;
+    /// for n in 0..10_000 {
+    ///     numbers.put(format!("{n:05}"), "a value")?;
+    /// }
+    /// let snapshot = db.snapshot(); // all threads see one state
+    /// let points = numbers.split_points::<&str>(.., 4)?;
+    /// let ends = points.iter().map(|key| Bound::Excluded(&key[..])).chain([Bound::Unbounded]);
+    /// let begins = [Bound::Unbounded].into_iter().chain(points.iter().map(|key| Bound::Included(&key[..])));
+    /// let parts: Vec<_> = begins.zip(ends).collect();
+    /// let sum: usize = std::thread::scope(|scope| {
+    ///     let count = |part| snapshot.range::<&[u8]>(&numbers, part).count();
+    ///     let threads: Vec<_> = parts.into_iter().map(|part| scope.spawn(move || count(part))).collect();
+    ///     threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    /// });
+    /// assert_eq!(sum, 10_000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Cost: reads of index blocks that are not in memory, as many as have sixteen entries for each part, and one of each table.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::approximate_len`].
+    pub fn split_points<K: AsRef<[u8]>>(
+        &self,
+        bounds: impl RangeBounds<K>,
+        parts: usize,
+    ) -> Result<Vec<Slice>> {
+        let Some((read_state, bounds)) = self.present(Bounds::new(&bounds))? else { return Ok(Vec::new()) };
+        let found = self.inner.split_points(&read_state, &bounds.from, bounds.to.as_deref(), parts);
+        found.map_err(|e| self.read_error(e))
+    }
+
+    fn estimate(&self, bounds: Bounds) -> Result<Estimate> {
+        let Some((read_state, bounds)) = self.present(bounds)? else { return Ok(Estimate::default()) };
+        let found = self.inner.estimate(&read_state, &bounds.from, bounds.to.as_deref());
+        found.map_err(|e| self.read_error(e))
+    }
+
+    /// What readers have now; `None` for an empty range.
+    fn present(&self, bounds: Bounds) -> Result<Option<(Arc<ReadState>, Bounds)>> {
         self.inner.check_order()?;
         let read_state = self.inner.read_state.load_full();
         self.inner.check_open()?;
-        if bounds.to.as_ref().is_some_and(|to| *to <= bounds.from) {
-            return Ok(Estimate::default());
-        }
-        let found = self.inner.estimate(&read_state, &bounds.from, bounds.to.as_deref());
-        found.map_err(|e| self.read_error(e))
+        let is_empty = bounds.to.as_ref().is_some_and(|to| *to <= bounds.from);
+        Ok((!is_empty).then_some((read_state, bounds)))
     }
 }

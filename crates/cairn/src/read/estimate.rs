@@ -1,9 +1,10 @@
 //! Estimates of what a range of keys has: tables by their indexes, memtables by a sample.
 
 use crate::state::{KeyspaceInner, ReadState};
-use base::{Cursor as _, MAX_SEQ, Result, same_key};
+use base::{Cursor as _, MAX_SEQ, Result, Slice, same_key};
 use memtable::Memtable;
 use std::sync::Arc;
+use table::Sample;
 use tree::Estimate;
 
 /// So many entries of each memtable are looked at.
@@ -22,6 +23,43 @@ impl KeyspaceInner {
             sum += in_memory(memtable, from, to)?;
         }
         Ok(sum)
+    }
+}
+
+/// The keys to choose from, for each part.
+const SAMPLES_PER_PART: usize = 16;
+
+/// Keys to choose from at most.
+const MAX_SAMPLES: usize = 1 << 20;
+
+impl KeyspaceInner {
+    /// Keys that divide `[from, to)` into at most `parts` parts of about equal size, ascending.
+    pub(crate) fn split_points(
+        &self,
+        read_state: &ReadState,
+        from: &[u8],
+        to: Option<&[u8]>,
+        parts: usize,
+    ) -> Result<Vec<Slice>> {
+        let wanted = parts.saturating_mul(SAMPLES_PER_PART).min(MAX_SAMPLES);
+        let is_inside = |key: &[u8]| key > from && to.is_none_or(|to| key < to);
+        let mut samples = read_state.version.samples(from, to, wanted)?;
+        for memtable in read_state.memtables() {
+            let inside = memtable.samples(wanted).filter(|(key, _)| is_inside(key));
+            samples.extend(inside.map(|(key, bytes)| Sample { key: key.to_vec(), bytes }));
+        }
+        samples.sort_by(|a, b| a.key.cmp(&b.key));
+        let all: f64 = samples.iter().map(|sample| sample.bytes).sum();
+        let (mut points, mut before) = (Vec::<Slice>::new(), 0.0);
+        for Sample { key, bytes } in samples {
+            let wanted = all * (points.len() + 1) as f64 / parts as f64;
+            let is_new = points.last().is_none_or(|last| last[..] != key[..]);
+            if before >= wanted && points.len() + 1 < parts && is_new && is_inside(&key) {
+                points.push(Slice::copy_from(&key));
+            }
+            before += bytes;
+        }
+        Ok(points)
     }
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod readahead;
 pub(crate) mod row_cursor;
 pub(crate) mod row_merge;
 pub(crate) mod row_pages;
+pub(crate) mod samples;
 pub(crate) mod share;
 pub(crate) mod table;
 pub(crate) mod window;

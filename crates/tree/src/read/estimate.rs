@@ -3,6 +3,7 @@
 use crate::version::{LiveTable, Version};
 use base::Result;
 use std::ops::AddAssign;
+use table::Sample;
 
 /// What a range of keys has, approximately.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -32,6 +33,30 @@ impl Version {
             sum += table.estimate(from, to)?;
         }
         Ok(sum)
+    }
+}
+
+impl Version {
+    /// Keys that divide the tables in `[from, to)` into pieces of about equal size, at least `wanted` for all tables together, if their indexes have so
+    /// many: in no order. The bytes are those of tables, and of values outside of them.
+    ///
+    /// Cost: reads of index nodes, as many as have `wanted` entries, and of one in each table.
+    pub fn samples(&self, from: &[u8], to: Option<&[u8]>, wanted: usize) -> Result<Vec<Sample>> {
+        let level0 = self.level0.iter().filter(|t| t.overlaps_range(from, to));
+        let tables: Vec<_> =
+            level0.chain(self.levels.iter().flat_map(|level| level.tables_in(from, to))).collect();
+        let estimates =
+            tables.iter().map(|table| table.estimate(from, to)).collect::<Result<Vec<Estimate>>>()?;
+        let all: f64 = estimates.iter().map(|estimate| estimate.bytes).sum();
+        let mut samples = Vec::new();
+        for (table, Estimate { bytes, .. }) in tables.iter().zip(estimates) {
+            let wanted = (wanted as f64 * bytes / all.max(1.0)).ceil() as usize;
+            let found = table.table.samples(from, to, wanted)?;
+            // The pieces at the ends reach beyond the range, and values may lie outside of the table.
+            let times = bytes / found.iter().map(|sample| sample.bytes).sum::<f64>().max(1.0);
+            samples.extend(found.into_iter().map(|sample| Sample { bytes: sample.bytes * times, ..sample }));
+        }
+        Ok(samples)
     }
 }
 
