@@ -385,6 +385,101 @@ fn a_crash_leaves_the_whole_copy_or_none_and_the_database() {
     }
 }
 
+/// Between any two files of a copy, everything else goes on: the copy has its moment all the same.
+#[test]
+fn other_calls_in_the_midst_of_a_copy_change_nothing_of_it() {
+    for (has_links, is_backup) in [(true, false), (false, false), (true, true)] {
+        let sim = SimEnv::new(5);
+        sim.set_has_links(has_links);
+        let (db, keyspaces, model) = small(&sim, 5);
+        let mut rng = Rng::new(6);
+        let (mut after, mut calls) = (model.clone(), 0);
+        let mut beside = |_: &cairn::CopyProgress| {
+            calls += 1;
+            match calls % 6 {
+                0 => write(&mut rng, &db, &keyspaces, &mut after, 60),
+                1 => db.flush().unwrap(),
+                2 => db.compact().unwrap(),
+                3 => db.wait_idle().unwrap(),
+                4 => {
+                    let passing = db.keyspace("passing", kinds()[calls / 6 % 5].1.clone()).unwrap();
+                    passing.put("a", [1; 5000]).unwrap();
+                    passing.flush().unwrap();
+                    db.drop_keyspace("passing").unwrap();
+                }
+                _ => drop(db.keyspace(&format!("new {calls}"), KeyspaceOptions::default()).unwrap()),
+            }
+        };
+        match is_backup {
+            true => _ = db.backup_with("/backup", &BackupOptions::default(), &mut beside).unwrap(),
+            false => _ = db.checkpoint_with("/copy", &mut beside).unwrap(),
+        }
+        assert!(calls > 12 && after != model, "{calls}");
+        assert_eq!(contents(&db), after);
+        if is_backup {
+            let backups = Backups::open_in(sim.clone(), "/backup").unwrap();
+            backups.restore(None, "/copy", &mut |_| ()).unwrap();
+        }
+        assert_intact(&sim, "/copy");
+        let copy = open(&sim, "/copy", 0).unwrap();
+        assert_eq!((contents(&copy), copy.keyspaces().len()), (model, kinds().len()));
+        drop(keyspaces);
+        db.close().unwrap();
+        assert_intact(&sim, "/db");
+        // What was kept for the copy is gone.
+        let names = sim.list_files().iter().filter(|path| path.starts_with("/db")).count();
+        open(&sim, "/db", 0).unwrap().close().unwrap();
+        let left = sim.list_files().iter().filter(|path| path.starts_with("/db")).count();
+        assert!(names <= left + 4, "{names} files, and {left} after an opening");
+    }
+}
+
+/// Closing, or dropping the last handle but that of the copy, in the midst of a copy: it ends with its result or with `Closed`.
+#[test]
+fn closing_ends_a_copy_and_leaves_nothing_of_it() {
+    for is_backup in [false, true] {
+        let sim = SimEnv::new(5);
+        sim.set_has_links(false);
+        let (db, keyspaces, model) = small(&sim, 5);
+        drop(keyspaces);
+        let (begun, other) = (std::sync::Barrier::new(2), db.clone());
+        let mut calls = 0;
+        let (copied, closed) = std::thread::scope(|scope| {
+            let closing = scope.spawn(|| {
+                begun.wait();
+                other.close()
+            });
+            let mut beside = |_: &cairn::CopyProgress| {
+                calls += 1;
+                if calls == 3 {
+                    begun.wait();
+                    // Until closing has begun, which then waits for this call.
+                    while db.sync().is_ok() {
+                        std::thread::yield_now();
+                    }
+                }
+            };
+            let copied = match is_backup {
+                true => db.backup_with("/backup", &BackupOptions::default(), &mut beside).map(|_| ()),
+                false => db.checkpoint_with("/copy", &mut beside).map(|_| ()),
+            };
+            (copied, closing.join().unwrap())
+        });
+        closed.unwrap();
+        assert_eq!(copied.unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(db.checkpoint("/copy").unwrap_err().kind(), ErrorKind::Closed);
+        match is_backup {
+            true => assert!(generations(&sim).is_empty()),
+            false => assert!(sim.list_files().iter().all(|path| !path.starts_with("/copy"))),
+        }
+        let db = open(&sim, "/db", 0).unwrap();
+        assert_eq!(contents(&db), model);
+        db.backup("/backup").unwrap();
+        db.checkpoint("/copy").unwrap();
+        assert_eq!(contents(&open(&sim, "/copy", 0).unwrap()), model);
+    }
+}
+
 #[test]
 fn backups_share_files_and_any_generation_is_restored() {
     let sim = SimEnv::new(3);

@@ -16,6 +16,7 @@
 //! the checksums right before the input is read, so that the parser behind them is reached. Without it, the checksum
 //! is tested.
 
+mod backups;
 mod database;
 mod history;
 mod history_model;
@@ -75,6 +76,8 @@ targets! {
     SEGMENT "segment" = segments::hostile, disk;
     /// Writes records to a segment, cuts or damages it, and reads it back.
     SEGMENT_WRITE "segment_write" = segments::written, |_| 64 << 20;
+    /// The list of a generation of a backup.
+    BACKUP "backup" = backups::list, disk;
     /// The record of a batch in a log.
     BATCH "batch" = cairn::fuzzing::batch, small;
     /// The header of a log.

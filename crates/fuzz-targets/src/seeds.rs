@@ -5,7 +5,7 @@ use crate::database::{Files, aged};
 use crate::tables::{self, NUMBER};
 use crate::{Source, TARGETS};
 use base::{RangeTombstone, Reference, SegmentShare, Slice, Time, hash};
-use cairn::{KeyspaceOptions, Options};
+use cairn::{Database, KeyspaceOptions, Options};
 use env::{Env, SimEnv};
 use record::{SegmentKind, SegmentReader, SegmentWriter};
 use std::path::Path;
@@ -32,6 +32,7 @@ pub fn seeds() -> Vec<Seed> {
     seeds.manifests();
     seeds.tables();
     seeds.values();
+    seeds.backups();
     seeds.versions();
     seeds.names_and_options();
     seeds.texts();
@@ -287,6 +288,29 @@ impl Seeds {
             maps.push(300, 900_000 + 7 * i, 200_000 + 5 * i);
         }
         of(3, "maps", &|out| maps.encode(out));
+    }
+
+    fn backups(&mut self) {
+        let sim = SimEnv::new(1);
+        let db = Database::open_in(sim.clone(), "/db", Options::default().background_threads(0))
+            .expect("a database");
+        let keyspace = db.keyspace("k", KeyspaceOptions::default()).expect("a keyspace");
+        for n in 0..3u8 {
+            keyspace.put([n], "value").expect("the disk works");
+            db.flush().expect("the disk works");
+        }
+        db.backup("/backup").expect("the disk works");
+        let path = Path::new("/backup/generation-000001");
+        let file = sim.read_file(path);
+        let env: Arc<dyn Env> = sim;
+        let mut reader = SegmentReader::open(&env, path, SegmentKind::Backup, 1, None).expect("a list");
+        let (mut records, mut record) = (vec![1], Vec::new());
+        while reader.next(&mut record).expect("a list").is_some() {
+            records.extend((record.len() as u16).to_le_bytes());
+            records.extend(&record);
+        }
+        self.add("backup", "file", [&[0], &file[..]].concat());
+        self.add("backup", "records", records);
     }
 
     fn versions(&mut self) {

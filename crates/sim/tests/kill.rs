@@ -32,6 +32,7 @@ fn nothing_acknowledged_is_lost_to_a_kill() {
         ("kills in the switch of a manifest", &counts.manifests),
         ("kills at a chosen operation", &counts.kill_points),
         ("sums of a bank after kills", &counts.banks),
+        ("copies after kills", &counts.copies),
     ] {
         let many = many.load(Ordering::Relaxed);
         sim::count(what, many);

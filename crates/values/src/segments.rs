@@ -411,11 +411,6 @@ impl Segments {
         self.held.lock().log_lens.get(&segment).copied()
     }
 
-    /// Whether there are readers of whole files.
-    pub fn is_walked(&self) -> bool {
-        self.walks.lock().is_any()
-    }
-
     /// A reader of whole files begins. It must list them after this call.
     pub fn begin_walk(&self) -> Walk {
         Walk::begin(&self.walks)

@@ -38,10 +38,6 @@ impl Walks {
         self.newest
     }
 
-    pub(crate) fn is_any(&self) -> bool {
-        !self.running.is_empty()
-    }
-
     fn end(&mut self, number: u64) {
         self.running.remove(&number);
     }

@@ -12,7 +12,7 @@ use crate::types::{
     BackupGeneration, BackupOptions, CheckProgress, CheckReport, CheckpointReport, CopyProgress, Durability,
     KeyspaceOptions, Options, Stats,
 };
-use base::{ErrorKind, Result};
+use base::{Error, ErrorKind, Result};
 use env::RealEnv;
 use std::path::Path;
 use std::sync::Arc;
@@ -99,17 +99,24 @@ impl Database {
         Keyspace { inner, handle: self.handle.clone() }
     }
 
-    /// Opens the keyspace `name`, or creates it with `options`. A keyspace that exists keeps the options with which it was created.
-    /// Creating costs one small synced write, independent of the size of the database.
+    /// Opens the keyspace `name`, or creates it with `options`. A keyspace that exists keeps the options with which it was created; options that
+    /// are not the defaults must be those. Creating costs one small synced write, independent of the size of the database.
     ///
     /// # Errors
-    /// As for [`Database::create_keyspace`] without `AlreadyExists`.
+    /// As for [`Database::create_keyspace`] without `AlreadyExists`; `InvalidArgument` when the keyspace exists with other options, which are
+    /// named. [`Database::open_keyspace`] opens it whatever they are.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         // Other threads may create or drop the keyspace between the two calls.
         loop {
             match self.open_keyspace(name) {
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
-                opened => return opened,
+                opened => {
+                    let keyspace = opened?;
+                    let difference = options.difference(keyspace.options());
+                    let words =
+                        difference.map(|words| format!("keyspace {name:?} has other options: {words}"));
+                    return words.map_or(Ok(keyspace), |words| Err(Error::invalid(words)));
+                }
             }
             match self.create_keyspace(name, options.clone()) {
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
@@ -226,7 +233,7 @@ impl Database {
     /// database: each can be written to and removed. They share the files that neither changes, by hard links, so a checkpoint takes the disk
     /// space of what either drops later. Where there are no hard links, as on another file system, files are copied.
     ///
-    /// Cost: writers wait while a log is begun, as for a flush. Then each file is linked, in some microseconds, and what was written last
+    /// Cost: writers wait while a log is begun, as for a flush. Then each file is linked, and what was written last
     /// is synced. Nothing is flushed: an opening of the checkpoint replays the logs that this database would replay, so a
     /// [`Database::flush`] before makes that short. No file of this moment is removed before the call returns, which takes disk space
     /// where files are copied.

@@ -59,8 +59,8 @@ impl Keyspace {
     /// of this waits, the error is that of the ends: half a block of each table there. After [`Keyspace::compact`] the number of all keys is exact.
     /// Where there is history only the newest versions count.
     ///
-    /// Cost: two searches in the index of each table at the ends of the range, ten microseconds for some dozen tables, and a look at a thousand entries of each memtable, a hundred
-    /// microseconds, and reads of index blocks that are not in memory.
+    /// Cost: two searches in the index of each table at the ends of the range, a look at a thousand entries of each memtable, and reads of index
+    /// blocks that are not in memory. With 5 million entries of 108 bytes in memory 10 us, and 135 us beside full memtables.
     ///
     /// # Errors
     /// As for [`Keyspace::get`]; `InvalidArgument` for a keyspace without order.

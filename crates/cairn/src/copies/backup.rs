@@ -23,12 +23,7 @@ impl DbInner {
         if options.keep == Some(0) {
             return Err(Error::invalid("keep: a backup keeps at least one generation"));
         }
-        let _call = self.begin_call()?;
-        let generation = self.make_generation(dir, options, progress);
-        // What became obsolete meanwhile.
-        self.run_pending();
-        self.collect_obsolete();
-        generation
+        self.copying(|| self.make_generation(dir, options, progress))
     }
 
     fn make_generation(

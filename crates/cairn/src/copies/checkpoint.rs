@@ -14,12 +14,7 @@ impl DbInner {
         dir: &Path,
         progress: &mut dyn FnMut(&CopyProgress),
     ) -> Result<CheckpointReport> {
-        let _call = self.begin_call()?;
-        let report = self.make_checkpoint(dir, progress);
-        // What became obsolete meanwhile.
-        self.run_pending();
-        self.collect_obsolete();
-        report
+        self.copying(|| self.make_checkpoint(dir, progress))
     }
 
     fn make_checkpoint(

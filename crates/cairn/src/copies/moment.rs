@@ -106,6 +106,15 @@ impl Moment {
 }
 
 impl DbInner {
+    /// Runs a call that makes a copy: closing waits for it, and what it has kept from being removed is removed afterwards.
+    pub(super) fn copying<T>(&self, copy: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _call = self.begin_call()?;
+        let made = copy();
+        self.run_pending();
+        self.collect_obsolete();
+        made
+    }
+
     /// Captures the present moment, or a later one before this returns. All that was acknowledged before is in it, and it is durable. Writers wait
     /// while a log is begun, as for a flush.
     ///

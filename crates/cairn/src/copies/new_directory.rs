@@ -41,17 +41,15 @@ impl NewDirectory {
         env.create_dir(&dir)?;
         let mark = dir.join(UNFINISHED);
         // Before any other file: a directory with files and without the mark would be taken for a database that lost its manifest.
-        let is_marked = env.exists(&mark)?;
-        if !is_marked {
+        if !env.exists(&mark)? {
             // One that was removed, or was opened without being created, may have left a lock.
             if !env.is_empty_dir(&dir)? && env.list(&dir)? != [LOCK_FILE_NAME] {
                 return Err(not_empty(&dir));
             }
-            match env.create(&mark) {
-                Ok(mut file) => file.append(TEXT).and_then(|()| file.sync())?,
+            match write_mark(env, &mark) {
                 // Another process begins a copy.
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(e),
+                marked => marked?,
             }
         }
         let lock = env.lock(&dir.join(LOCK_FILE_NAME))?;
@@ -66,8 +64,7 @@ impl NewDirectory {
         let new = NewDirectory { env, dir, finished: false, unsure, lock: Some(lock) };
         if !files.unfinished {
             // A process that has failed to make a copy has removed it.
-            let mut file = new.env.create(&mark)?;
-            file.append(TEXT).and_then(|()| file.sync())?;
+            write_mark(&new.env, &mark)?;
         }
         new.sync()?;
         files.names().try_for_each(|name| new.env.remove(&new.dir.join(name)))?;
@@ -109,9 +106,7 @@ impl NewDirectory {
         let _ = self.env.remove(&self.dir.join(UNFINISHED));
         Ok(())
     }
-}
 
-impl NewDirectory {
     /// Removes everything. The mark goes last, and only if all else is durably gone.
     fn discard(&self) -> Result<()> {
         let files = Files::list(&self.env, &self.dir)?;
@@ -149,6 +144,12 @@ pub(super) fn of_part(error: Error, path: &Path) -> Error {
         ErrorKind::NotFound => Error::corruption(path, 0, "the file is missing"),
         _ => error,
     }
+}
+
+/// Creates the file `UNFINISHED`.
+fn write_mark(env: &Arc<dyn Env>, path: &Path) -> Result<()> {
+    let mut file = env.create(path)?;
+    file.append(TEXT).and_then(|()| file.sync())
 }
 
 fn not_empty(dir: &Path) -> Error {

@@ -34,12 +34,12 @@ impl DbInner {
     /// Removes the logs that the durable manifest no longer needs.
     pub(crate) fn remove_logs(&self, min_log: u64) {
         let removed = self.logs.closed.release(min_log);
-        for log in &removed {
+        for (log, is_listed) in &removed {
             if self.tables.segments.retire(log.number, log.len) {
                 continue;
             }
-            if self.tables.segments.is_walked() {
-                // A reader of whole files, which began before this call, may want this one.
+            if *is_listed {
+                // A copy, which is a reader of whole files and began before this call, may want this one.
                 self.tables.segments.emptied(vec![log_file_name(log.number)]);
                 continue;
             }

@@ -45,7 +45,8 @@ impl Closed {
     }
 }
 
-/// Closed logs of one moment. Those that are not synced stay open with it, also when nothing else needs them any more.
+/// Closed logs of one moment. None of them is recycled while it lives, and those that are not synced stay open, also when nothing else needs them
+/// any more.
 pub(crate) struct ListedLogs(Vec<Closed>);
 
 impl ListedLogs {
@@ -157,10 +158,15 @@ impl ClosedLogs {
         synced.map(|log| tree::LogClosed { number: log.number, len: log.len }).collect()
     }
 
-    /// Removes the logs before `min_log` from the list, and returns their numbers and lengths.
-    pub(crate) fn release(&self, min_log: u64) -> Vec<tree::LogClosed> {
+    /// Removes the logs before `min_log` from the list, and returns their numbers and lengths, and whether a [`ListedLogs`] may have them: its
+    /// holder may read them.
+    pub(crate) fn release(&self, min_log: u64) -> Vec<(tree::LogClosed, bool)> {
         let released: Vec<Closed> = self.0.lock().extract_if(.., |log| log.number < min_log).collect();
-        released.iter().map(|log| tree::LogClosed { number: log.number, len: log.len }).collect()
+        let of = |log: &Closed| {
+            // A sync has a clone for a moment, too.
+            (tree::LogClosed { number: log.number, len: log.len }, Arc::strong_count(&log.synced) > 1)
+        };
+        released.iter().map(of).collect()
     }
 
     /// Number of the oldest log.

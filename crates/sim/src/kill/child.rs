@@ -4,14 +4,18 @@ use super::bank::{Bank, TELLERS};
 use super::kill_point::{KillPoint, KillPointEnv};
 use super::record::{OPENING, READY, Record};
 use super::script::{
-    CATALOG, COUNTS, NAMES, WRITERS, change_catalog, counts_options, durability, number_of, options, write,
+    BACKUP, CATALOG, CHECKPOINT, COPIER, COUNTS, NAMES, WRITERS, change_catalog, counts_options, durability,
+    number_of, options, write,
 };
 use crate::finding::{Finding, Outcome};
 use crate::ordering::sorted_entries;
 use cairn::env::RealEnv;
-use cairn::{Database, Durability, Keyspace};
+use cairn::{BackupOptions, Database, Durability, Keyspace};
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// Checkpoints of a child at most: they take space.
+const MAX_CHECKPOINTS: u64 = 3;
 
 /// The arguments that the parent passes to the child.
 #[derive(Args)]
@@ -58,6 +62,8 @@ pub fn child(args: ChildArgs) -> Outcome {
             let (db, bank) = (&db, &bank);
             threads.push(scope.spawn(move || exit_on_finding(teller, bank.transfer(db, teller))));
         }
+        let (copied, path) = (&db, &args.dir);
+        threads.push(scope.spawn(move || exit_on_finding(COPIER, copy(copied, path))));
         let mut number = args.catalog_steps;
         let catalog: Outcome = loop {
             number += 1;
@@ -75,6 +81,18 @@ pub fn child(args: ChildArgs) -> Outcome {
         }
         Ok(())
     })
+}
+
+/// Makes checkpoints and backups beside the database until the process is killed.
+fn copy(db: &Database, path: &Path) -> Outcome {
+    for n in 0.. {
+        if n < MAX_CHECKPOINTS {
+            db.checkpoint(path.with_file_name(format!("{CHECKPOINT}{}-{n}", std::process::id())))?;
+        }
+        db.backup_with(path.with_file_name(BACKUP), &BackupOptions { keep: Some(2) }, &mut |_| ())?;
+        std::thread::sleep(std::time::Duration::from_millis(3));
+    }
+    Ok(())
 }
 
 /// Continues the writes of one thread after the last one in the database.

@@ -5,7 +5,7 @@
 
 use super::record::{AT_KILL_POINT, Record};
 use crate::random::{Draw, Rng};
-use cairn::env::{Env, FileLock, FrontSync, ReadFile, RealEnv, WriteFile};
+use cairn::env::{Env, FileLock, FileStamp, FrontSync, ReadFile, RealEnv, WriteFile};
 use cairn::{Result, Time};
 use std::fmt;
 use std::path::Path;
@@ -245,6 +245,18 @@ impl Env for KillPointEnv {
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.countdown.around(Operation::Rename, kind_of(to), || self.real.rename(from, to))
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<bool> {
+        self.countdown.around(Operation::Create, kind_of(to), || self.real.link(from, to))
+    }
+
+    fn name_count(&self, path: &Path) -> Result<u64> {
+        self.real.name_count(path)
+    }
+
+    fn stamp(&self, path: &Path) -> Result<Option<FileStamp>> {
+        self.real.stamp(path)
     }
 
     fn remove(&self, path: &Path) -> Result<()> {

@@ -26,6 +26,8 @@ pub struct KillCounts {
     pub manifests: AtomicU64,
     /// Tellers whose transfers by transactions were found, and the sum of the bank unchanged.
     pub banks: AtomicU64,
+    /// Checkpoints and restored backups that were whole after kills.
+    pub copies: AtomicU64,
     /// A chosen operation.
     pub kill_points: AtomicU64,
 }

@@ -20,6 +20,15 @@ pub const WRITERS: u32 = 4;
 /// The number of the thread that creates and drops keyspaces.
 pub const CATALOG: u32 = WRITERS;
 
+/// The number of the thread that makes copies, for messages.
+pub const COPIER: u32 = 20;
+
+/// What the names of checkpoints begin with. They are beside the database.
+pub const CHECKPOINT: &str = "copy-";
+
+/// The name of the backup, which is there, too.
+pub const BACKUP: &str = "backup";
+
 /// The keyspaces that always exist.
 pub const NAMES: [&str; 3] = ["main", "side", "state"];
 

@@ -2,11 +2,13 @@
 
 use super::bank::{BANK, Bank};
 use super::reports::{KillCounts, Progress, Reports};
-use super::script::{BATCHES, CATALOG, COUNTS, NAMES, WRITERS, contents, number_of, options, temporary};
+use super::script::{
+    BACKUP, BATCHES, CATALOG, CHECKPOINT, COUNTS, NAMES, WRITERS, contents, number_of, options, temporary,
+};
 use crate::finding::{Finding, Outcome, ensure, first_difference, show};
 use crate::ordering::sorted_entries;
 use crate::random::Rng;
-use cairn::{Database, ErrorKind, Slice};
+use cairn::{Backups, Database, ErrorKind, Slice};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -58,7 +60,45 @@ pub(super) fn verify(
     }
     let report = db.check(&mut |_| {})?;
     ensure!(report.problems.is_empty(), "P3: check finds {:?}", report.problems);
-    Ok(db.close()?)
+    db.close()?;
+    verify_copies(path, seed, counts)
+}
+
+/// A checkpoint that the kill has cut off is none, the others and all generations of the backup are whole. Removes the checkpoints.
+fn verify_copies(path: &Path, seed: u64, counts: &KillCounts) -> Outcome {
+    let beside = path.parent().unwrap_or(path);
+    for name in file_names(beside)?.iter().filter(|name| name.starts_with(CHECKPOINT)) {
+        verify_copy(&beside.join(name), seed, true, counts)?;
+    }
+    let backup = beside.join(BACKUP);
+    let backups = match Backups::open(&backup) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        backups => backups?,
+    };
+    let problems = backups.verify(&mut |_| {})?;
+    ensure!(problems.is_empty(), "P3: a kill has damaged the backup: {problems:?}");
+    if let Some(newest) = backups.generations()?.last() {
+        let restored = beside.join("restored");
+        backups.restore(Some(newest.number), &restored, &mut |_| {})?;
+        verify_copy(&restored, seed, false, counts)?;
+    }
+    Ok(())
+}
+
+fn verify_copy(path: &Path, seed: u64, may_be_none: bool, counts: &KillCounts) -> Outcome {
+    let options = options(seed).0.background_threads(0).create_if_missing(false);
+    let copy = match Database::open_with(path, options) {
+        Err(e) if e.kind() == ErrorKind::NotFound && may_be_none => None,
+        copy => Some(copy.map_err(|e| Finding::from(e).context("P3: a copy"))?),
+    };
+    if let Some(copy) = copy {
+        Bank::verify(&copy).map_err(|f| f.context("in a copy"))?;
+        let report = copy.check(&mut |_| {})?;
+        ensure!(report.problems.is_empty(), "P3: in a copy check finds {:?}", report.problems);
+        copy.close()?;
+        counts.copies.fetch_add(1, Ordering::Relaxed);
+    }
+    std::fs::remove_dir_all(path).map_err(|e| Finding::new(format!("{}: {e}", path.display())))
 }
 
 fn file_names(path: &Path) -> Outcome<BTreeSet<String>> {

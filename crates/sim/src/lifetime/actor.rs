@@ -9,7 +9,9 @@ use super::stage::{Ending, Stage};
 use crate::data::far_expiry;
 use crate::finding::{Finding, Outcome, ensure};
 use crate::random::{Draw, Rng};
-use cairn::{Database, Durability, ErrorKind, Keyspace, Merge, Time, TransactionOptions};
+use cairn::{
+    BackupOptions, Backups, Database, Durability, ErrorKind, Keyspace, Merge, Time, TransactionOptions,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,6 +19,9 @@ use std::time::Duration;
 
 /// Maximum number of iterators, cursors and snapshots that a thread holds.
 const MAX_HELD: usize = 6;
+
+/// Maximum number of copies that a thread makes in an opening.
+const MAX_COPIES: usize = 3;
 
 /// Maximum number of keyspaces that a thread creates.
 const MAX_OWN: usize = 3;
@@ -51,12 +56,13 @@ pub struct Actor {
     rng: Rng,
     held: Vec<Held>,
     late_calls: u64,
+    copies: usize,
 }
 
 impl Actor {
     /// The thread of this ledger.
     pub fn new(stage: Arc<Stage>, handles: Handles, ledger: Ledger, rng: Rng) -> Actor {
-        Actor { stage, handles: Some(handles), ledger, rng, held: Vec::new(), late_calls: 0 }
+        Actor { stage, handles: Some(handles), ledger, rng, held: Vec::new(), late_calls: 0, copies: 0 }
     }
 
     /// Makes calls until it is stopped. Returns the number of calls after the close.
@@ -127,7 +133,8 @@ impl Actor {
     }
 
     fn step(&mut self) -> Outcome {
-        match self.rng.below(62) {
+        match self.rng.below(64) {
+            62 | 63 => self.copy(),
             54..58 => self.transaction(),
             0..12 => self.put(),
             48..50 => self.put_late(),
@@ -423,6 +430,46 @@ impl Actor {
             _ => self.call("sync", |h, _| h.db.sync())?,
         };
         Ok(())
+    }
+
+    /// Makes a checkpoint or a backup, and looks whether the copy has what this thread has written.
+    fn copy(&mut self) -> Outcome {
+        let who = self.ledger.thread;
+        if self.copies >= MAX_COPIES {
+            return Ok(());
+        }
+        self.copies += 1;
+        let name = format!("copy-{who}-{}", self.ledger.new_number());
+        let env = self.stage.gate.disk().clone();
+        let beside = |h: &Handles, name: &str| h.db.path().with_file_name(name);
+        let made = if self.rng.chance(1, 2) {
+            self.call("checkpoint", |h, _| h.db.checkpoint(beside(h, &name)).map(|_| beside(h, &name)))?
+        } else {
+            let backup = format!("backup-{who}");
+            self.call("backup", |h, _| {
+                let options = BackupOptions { keep: Some(2) };
+                h.db.backup_with(beside(h, &backup), &options, &mut |_| ()).map(|_| ())
+            })?
+            .map(|()| -> cairn::Result<_> {
+                let Some(handles) = &self.handles else { return Ok(None) };
+                let to = beside(handles, &name);
+                let backups = Backups::open_in(env.clone(), beside(handles, &backup))?;
+                backups.restore(None, &to, &mut |_| ()).map(|_| Some(to))
+            })
+            .transpose()?
+            .flatten()
+        };
+        let Some(path) = made else { return Ok(()) };
+        let copy = Database::builder().env(env).open(path)?;
+        for space in NAMES {
+            let mine = prefix(who);
+            let end = format!("{mine}~");
+            let keyspace = copy.open_keyspace(space)?;
+            let entries = keyspace.range(mine.as_str()..end.as_str()).collect::<cairn::Result<Vec<_>>>()?;
+            let found = entries.iter().map(parse).collect::<Outcome<Content>>()?;
+            compare("a copy", &found, self.ledger.content(space))?;
+        }
+        Ok(copy.close()?)
     }
 
     fn create(&mut self) -> Outcome {

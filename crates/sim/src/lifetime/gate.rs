@@ -6,11 +6,11 @@
 
 use crate::finding::{Outcome, ensure};
 use crate::random::derive;
-use cairn::env::{Env, FileLock, FrontSync, ReadFile, WriteFile};
+use cairn::env::{Env, FileLock, FileStamp, FrontSync, ReadFile, WriteFile};
 use cairn::{Result, Time};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// State shared by the environment and its files.
@@ -44,6 +44,8 @@ impl Watch {
 pub struct Gate {
     disk: Arc<dyn Env>,
     watch: Arc<Watch>,
+    /// The lock of the database, which is taken first. Copies have others.
+    lock: OnceLock<PathBuf>,
 }
 
 impl Gate {
@@ -51,7 +53,12 @@ impl Gate {
     pub fn new(disk: Arc<dyn Env>, delays: Option<u64>) -> Arc<Gate> {
         let (operations, over) = (AtomicU64::new(0), AtomicBool::new(false));
         let watch = Watch { delays, operations, over, late: Mutex::default() };
-        Arc::new(Gate { disk, watch: Arc::new(watch) })
+        Arc::new(Gate { disk, watch: Arc::new(watch), lock: OnceLock::new() })
+    }
+
+    /// The disk behind it, which does not end with the opening.
+    pub fn disk(&self) -> &Arc<dyn Env> {
+        &self.disk
     }
 
     /// Whether the lock was released.
@@ -127,6 +134,19 @@ impl Env for Gate {
         self.disk.rename(from, to)
     }
 
+    fn link(&self, from: &Path, to: &Path) -> Result<bool> {
+        self.watch.pass("link to", to);
+        self.disk.link(from, to)
+    }
+
+    fn name_count(&self, path: &Path) -> Result<u64> {
+        self.disk.name_count(path)
+    }
+
+    fn stamp(&self, path: &Path) -> Result<Option<FileStamp>> {
+        self.disk.stamp(path)
+    }
+
     fn remove(&self, path: &Path) -> Result<()> {
         self.watch.pass("remove", path);
         self.disk.remove(path)
@@ -144,6 +164,9 @@ impl Env for Gate {
 
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
         let lock = self.disk.lock(path)?;
+        if self.lock.get_or_init(|| path.to_owned()) != path {
+            return Ok(lock);
+        }
         Ok(Box::new(GatedLock { lock, watch: self.watch.clone() }))
     }
 
