@@ -1,7 +1,7 @@
 //! Very many keyspaces, created and dropped: their cost in log, syncs and memory.
 
 use cairn::env::{Env, OpKind, Phase, SimEnv};
-use cairn::{Database, Durability, KeyspaceOptions, Options};
+use cairn::{Database, Durability, ErrorKind, KeyspaceOptions, Options};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -175,4 +175,27 @@ fn many(count: u32) {
 fn a_database_has_very_many_keyspaces() {
     let full = std::env::var_os("CAIRN_TESTS").is_some_and(|length| length == "full");
     many(if full { 100_000 } else { 40_000 });
+}
+
+#[test]
+fn a_keyspace_that_exists_with_other_options_is_refused_by_their_names() {
+    let db = Database::open_in(SimEnv::new(1), "/db", Options::default().background_threads(0)).unwrap();
+    let options = || KeyspaceOptions::default().levels(3).block_size(1024);
+    db.keyspace("k", options()).unwrap().put("a", "1").unwrap();
+    // The same options, fewer of them, and none.
+    for same in [options(), KeyspaceOptions::default().levels(3), KeyspaceOptions::default()] {
+        let k = db.keyspace("k", same).unwrap();
+        assert_eq!((k.get("a").unwrap().unwrap(), k.options().levels), ("1".into(), 3));
+    }
+    let error = db.keyspace("k", options().levels(4).block_size(2048)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    for words in ["\"k\"", "levels is 3, not 4", "block_size is 1024, not 2048"] {
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    let error = db.create_keyspace("k", options().levels(4)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert!(error.to_string().ends_with("exists already, with other options: levels is 3, not 4"), "{error}");
+    let error = db.create_keyspace("k", options()).unwrap_err();
+    assert!(error.to_string().ends_with("exists already"), "{error}");
+    assert_eq!(db.open_keyspace("k").unwrap().get("a").unwrap().unwrap(), "1");
 }

@@ -86,9 +86,10 @@ impl Store {
             )));
         }
         let db = open_database(db, with, create.database)?;
-        let keyspace = match may_create {
-            true => db.keyspace(name, options.clone())?,
-            false => open_keyspace(&db, name, create.keyspace.hint())?,
+        let keyspace = match db.open_keyspace(name) {
+            Err(e) if e.kind() == ErrorKind::NotFound && may_create => db.keyspace(name, options.clone())?,
+            Err(_) => open_keyspace(&db, name, create.keyspace.hint())?,
+            Ok(keyspace) => keyspace,
         };
         if with.names_keyspace_options() && *keyspace.options() != options {
             eprintln!(

@@ -28,8 +28,11 @@ impl DbInner {
         }
         let id = {
             let state = self.state.lock();
-            if state.by_name(name).is_some() {
-                let message = format!("keyspace {name:?} exists already");
+            if let Some(existing) = state.by_name(name) {
+                let difference = options.difference(&existing.inner.options);
+                let with =
+                    difference.map(|words| format!(", with other options: {words}")).unwrap_or_default();
+                let message = format!("keyspace {name:?} exists already{with}");
                 return Err(Error::new(ErrorKind::AlreadyExists, message));
             }
             state.next_keyspace

@@ -436,6 +436,17 @@ const MIN_PIECE_BYTES: u64 = 1 << 20;
 const GUARD_BYTES: u64 = 32 << 20;
 
 impl KeyspaceOptions {
+    /// How a keyspace with the options `existing` differs from what these ask for, in words; `None` if it does not. Options with their defaults
+    /// ask for nothing: so the options of a keyspace need not be repeated, and defaults may change.
+    pub(crate) fn difference(&self, existing: &KeyspaceOptions) -> Option<String> {
+        let (wanted, has) = (self.to_pairs(), existing.to_pairs());
+        let defaults = KeyspaceOptions::default().to_pairs();
+        let differs = wanted.iter().zip(&has).zip(&defaults).filter(|((w, h), d)| w.1 != h.1 && w.1 != d.1);
+        let words: Vec<String> =
+            differs.map(|((w, h), _)| format!("{} is {}, not {}", w.0, h.1, w.1)).collect();
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+
     /// What the manifest keeps of keyspace `id` with this name.
     pub(crate) fn created(&self, id: u64, name: &str, history_of: Option<u64>) -> tree::KeyspaceCreated {
         let options = self.to_pairs().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();

@@ -6,7 +6,7 @@ use crate::finding::{Outcome, ensure, show};
 use crate::model::{Incarnation, Write, prefix_end};
 use crate::ordering::has_order;
 use crate::random::Draw;
-use cairn::{Compression, Database, Durability, ErrorKind, KeyspaceOptions, Merge, Retention, limits};
+use cairn::{Database, Durability, ErrorKind, KeyspaceOptions, Merge, Retention, limits};
 use std::ops::Bound;
 
 /// Longer values get no operands.
@@ -340,13 +340,19 @@ impl Session {
         self.db = Some(Database::open_in(self.env.clone(), &self.path, self.set.options.clone())?);
         let names: Vec<_> = self.model.names().iter().map(|(n, i)| (n.clone(), *i)).collect();
         for (name, incarnation) in names {
-            let keyspace = if self.rng.chance(1, 2) {
-                self.db().open_keyspace(&name)?
-            } else {
-                // The options for an existing keyspace are ignored.
-                self.db()
-                    .keyspace(&name, KeyspaceOptions::default().compression(Compression::None).levels(3))?
-            };
+            let keyspace = self.db().open_keyspace(&name)?;
+            if self.rng.chance(1, 2) {
+                // A keyspace keeps its options: others that are asked for by their values are refused, none are not.
+                let mut wanted = keyspace.options().clone();
+                wanted.levels = if wanted.levels == 3 { 4 } else { 3 };
+                let refused = self.db().keyspace(&name, wanted).err().map(|e| e.kind());
+                ensure!(
+                    refused == Some(ErrorKind::InvalidArgument),
+                    "opening {name} with others: {refused:?}"
+                );
+                self.db().keyspace(&name, KeyspaceOptions::default())?;
+                self.db().keyspace(&name, keyspace.options().clone())?;
+            }
             ensure!(
                 self.set.keyspaces.contains(keyspace.options()),
                 "keyspace {name} lost its options: {:?}",
