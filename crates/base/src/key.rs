@@ -84,6 +84,16 @@ impl Trailer {
         self.0 >> 8
     }
 
+    /// The same kind, with `shift` added to the sequence number; `None` if that becomes too large.
+    #[inline]
+    pub fn shifted(self, shift: u64) -> Option<Trailer> {
+        match shift {
+            0 => Some(self),
+            _ if shift <= MAX_SEQ => self.0.checked_add(shift << 8).map(Trailer),
+            _ => None,
+        }
+    }
+
     /// The code of the kind. It may be unknown, since it comes from disk.
     #[inline]
     pub fn kind_code(self) -> u8 {

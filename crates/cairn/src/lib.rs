@@ -42,6 +42,7 @@ mod disk;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod ingest;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod open;
@@ -63,6 +64,7 @@ pub use base::planted;
 pub use base::{Error, ErrorKind, MergeOperator, Result, Seq, Slice, Time, limits};
 pub use check::{check, check_in};
 pub use copies::Backups;
+pub use ingest::{Ingest, IngestOptions, Ingested, TableBuilder};
 pub use read::{Cursor, CursorAt, Entries, EntryAt, Keys, Range, RangeAt, Version, VersionCursor, Versions};
 pub use salvage::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace, salvage, salvage_in};
 pub use state::Batch;

@@ -20,6 +20,7 @@ mod hash_log;
 mod history;
 #[cfg(target_os = "linux")]
 mod idle;
+mod ingest;
 mod keyspaces;
 mod large;
 mod lifetimes;

@@ -16,7 +16,7 @@ const NUMBER: u64 = 3;
 fn read(env: &Arc<dyn Env>, number: u64) -> Result<ManifestState, Error> {
     let tables = TableCache::new(env.clone(), "/".into(), Arc::new(BlockCache::new(0)), 16);
     Manifest::read(env, Path::new("/"), number, &mut |meta| {
-        let table = tables.open(meta.number, meta.file_size)?;
+        let table = tables.open(meta)?;
         Ok(LiveTable::new(meta.clone(), table, Arc::default(), None))
     })
 }

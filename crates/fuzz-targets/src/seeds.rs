@@ -131,6 +131,7 @@ impl Seeds {
             largest: to.into(),
             min_seq: seq,
             max_seq: seq + 9,
+            seq_shift: 0,
             user_bytes: 500,
             cleared_seq: 0,
             shadowed: 0,
@@ -172,7 +173,7 @@ impl Seeds {
             ..DatabaseEdit::default()
         };
         let tree = VersionEdit {
-            added: vec![(2, TableMeta { cleared_seq: 27, ..meta(5, "n", "q", 20) })],
+            added: vec![(2, TableMeta { cleared_seq: 27, seq_shift: 4, ..meta(5, "n", "q", 20) })],
             removed: vec![(0, 4)],
             guards_added: vec![(1, Slice::copy_from(b"q")), (2, Slice::copy_from(b"q"))],
             guards_removed: vec![(2, Slice::copy_from(b"m"))],

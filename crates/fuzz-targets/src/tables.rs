@@ -23,7 +23,7 @@ fn open(bytes: &[u8], file_size: u64, cache: u64) -> Result<Arc<Table>, Error> {
     let sim = SimEnv::new(1);
     sim.write_file(PATH, bytes);
     let cache = Arc::new(BlockCache::new(cache));
-    TableCache::new(sim, "/".into(), cache, 16).open(NUMBER, file_size)
+    TableCache::new(sim, "/".into(), cache, 16).open(&TableMeta::empty(NUMBER, file_size))
 }
 
 /// An error of a table names its file; corruption also names an offset.

@@ -43,7 +43,7 @@ fn main() {
 
     let cache = Arc::new(BlockCache::new(2 * meta.file_size));
     let tables = TableCache::new(env, dir.clone(), Arc::clone(&cache), 10);
-    let table = tables.open(1, meta.file_size).expect("open");
+    let table = tables.open(&meta).expect("open");
     for _ in 0..3 {
         walk("scan", count, key_len + value_len, &mut table.scan());
     }

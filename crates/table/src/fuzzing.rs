@@ -122,7 +122,7 @@ pub fn node(data: &[u8]) -> bool {
     let mut input = Reader::new(data);
     let (Some(kind), Some(key)) = (input.u8(), input.bytes(MAX_KEY_LEN)) else { return false };
     let (index, bytes) = (kind & 1 != 0, input.rest());
-    let Ok(layout) = Layout::parse(bytes, index) else { return false };
+    let Ok(layout) = Layout::parse(bytes, index, 0) else { return false };
     assert!(layout.count() > 0 && layout.count() <= bytes.len() / 10, "entries take ten bytes and more");
     for trailer in [Trailer(u64::MAX), Trailer(0), Trailer(u64::from(kind) << 8)] {
         if let Ok(i) = layout.lower_bound(bytes, key, trailer) {
@@ -174,7 +174,7 @@ fn check_node(bytes: &[u8], layout: &Layout, index: bool, entries: &[Entry]) {
     }
     let mut again = Vec::new();
     builder.write_to(&mut again);
-    let layout = Layout::parse(&again, index).expect("what was built parses");
+    let layout = Layout::parse(&again, index, 0).expect("what was built parses");
     assert_eq!(self::entries(&again, &layout).as_deref(), Some(entries));
 }
 
@@ -182,7 +182,7 @@ fn check_node(bytes: &[u8], layout: &Layout, index: bool, entries: &[Entry]) {
 pub fn rows(data: &[u8]) -> bool {
     let mut input = Reader::new(data);
     let Some(key) = input.bytes(MAX_KEY_LEN) else { return false };
-    let Ok(page) = Page::parse(input.rest()) else { return false };
+    let Ok(page) = Page::parse(input.rest(), 0) else { return false };
     assert!(page.count > 0 && page.count <= page.class.rows_per_page());
     for trailer in [Trailer(u64::MAX), Trailer(0)] {
         if let Ok(i) = page.lower_bound(key, base::head(key), trailer) {
@@ -226,7 +226,7 @@ pub fn rows(data: &[u8]) -> bool {
 pub fn directory(data: &[u8]) -> bool {
     let Some((start, bytes)) = data.split_first() else { return false };
     let start = u64::from(*start) * 4096;
-    let Ok(classes) = rows::decode_directory(bytes, start) else { return false };
+    let Ok(classes) = rows::decode_directory(bytes, start, 0) else { return false };
     let mut end = start;
     for rows in &classes {
         assert!(rows.offset == end && rows.rows > 0 && rows.pages() > 0);
@@ -236,10 +236,13 @@ pub fn directory(data: &[u8]) -> bool {
     }
     let mut again = Vec::new();
     rows::encode_directory(&classes, &mut again);
-    assert_eq!(rows::decode_directory(&again, start).as_deref(), Ok(&classes[..]));
+    assert_eq!(rows::decode_directory(&again, start, 0).as_deref(), Ok(&classes[..]));
     assert!(again.len() <= bytes.len(), "the canonical form is the shortest");
     classes
-        == classes.iter().map(|c: &ClassRows| ClassRows::new(c.class, c.rows, c.offset)).collect::<Vec<_>>()
+        == classes
+            .iter()
+            .map(|c: &ClassRows| ClassRows::new(c.class, c.rows, c.offset, 0))
+            .collect::<Vec<_>>()
 }
 
 /// A block in its frame: flags, a cap, file and offset, and the frame. Flag 1 corrects length and checksum.

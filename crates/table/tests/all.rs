@@ -11,4 +11,5 @@ mod nonblocking_read;
 mod padding;
 mod resident;
 mod salvage;
+mod shifted;
 mod size_class;

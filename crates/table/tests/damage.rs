@@ -52,7 +52,7 @@ fn walk(cursor: &mut impl Cursor, entries: &[Entry], backward: bool) -> Result<(
 
 /// Calls every read function. Returns the number of errors; panics on a wrong answer.
 fn read_all(env: &Arc<dyn Env>, meta: &TableMeta, entries: &[Entry]) -> usize {
-    let Ok(table) = tables(env, 1 << 20).open(meta.number, meta.file_size) else { return 1 };
+    let Ok(table) = tables(env, 1 << 20).open(meta) else { return 1 };
     let mut errors = 0;
     let mut note = |result: Result<()>| {
         if let Err(error) = result {
@@ -191,7 +191,7 @@ fn blocks_of_another_place_or_file_are_refused() {
 fn a_missing_file_is_an_error_on_first_use_and_forgetting_is_harmless() {
     let (sim, env, meta, entries) = fixture(TableFormat::BTree, Compression::None);
     let tables = tables(&env, 0);
-    let table: Arc<Table> = tables.open(meta.number, meta.file_size).unwrap();
+    let table: Arc<Table> = tables.open(&meta).unwrap();
     assert_eq!(tables.stats().reads, 0, "opening does no I/O");
     table.meta().unwrap();
     assert_eq!(sim.open_files().0, 1);

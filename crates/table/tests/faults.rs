@@ -126,7 +126,7 @@ fn open_files_stay_below_their_limit() {
         let operations = [0, 1, 2].map(|round| {
             let before = sim.op_count();
             for meta in &metas {
-                let table = tables.open(meta.number, meta.file_size).unwrap();
+                let table = tables.open(meta).unwrap();
                 assert_eq!(table.meta().unwrap(), *meta, "round {round}");
                 let open = sim.open_files().0;
                 assert!(open <= limit.max(1), "{open} of {limit}");
@@ -150,7 +150,7 @@ fn when_no_handle_is_left_others_are_closed_and_it_is_tried_once_more() {
     // The application has most of the descriptors.
     sim.set_max_open_files(12);
     for meta in metas.iter().chain(&metas) {
-        let table = tables.open(meta.number, meta.file_size).unwrap();
+        let table = tables.open(meta).unwrap();
         assert_eq!(table.meta().unwrap(), *meta);
     }
     let open = sim.open_files().0;
@@ -160,10 +160,10 @@ fn when_no_handle_is_left_others_are_closed_and_it_is_tried_once_more() {
     let tables = TableCache::new(Arc::clone(&env), DIR.into(), Arc::new(BlockCache::new(0)), 25);
     sim.set_max_open_files(1);
     let _held = env.open(&Path::new(DIR).join("000001.tbl")).unwrap();
-    let error = tables.open(3, metas[2].file_size).unwrap().meta().unwrap_err();
+    let error = tables.open(&metas[2]).unwrap().meta().unwrap_err();
     assert!(error.is_too_many_open_files() && error.to_string().contains("000003.tbl"), "{error}");
     sim.set_max_open_files(100);
-    assert_eq!(tables.open(3, metas[2].file_size).unwrap().meta().unwrap(), metas[2]);
+    assert_eq!(tables.open(&metas[2]).unwrap().meta().unwrap(), metas[2]);
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn salvage_continues_after_padding() {
     let entries = entries(200, 150);
     for compression in ALL {
         let (sim, env, _, bytes) = table_of(&entries, compression);
-        let survey = || SalvageCursor::open(&env, Path::new(DIR), 1).unwrap().survey();
+        let survey = || SalvageCursor::open(&env, Path::new(DIR), 1, 0).unwrap().survey();
         assert_eq!((survey().entries, survey().gaps.len(), survey().other_damage), (200, 0, false));
         let (blocks, _) = layout(&bytes);
         for (i, (from, to)) in blocks.iter().enumerate() {

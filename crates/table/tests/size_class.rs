@@ -199,12 +199,12 @@ fn damage_to_a_page_fails_only_reads_that_need_it() {
 }
 
 fn survey(env: &Arc<dyn Env>) -> Survey {
-    SalvageCursor::open(env, Path::new(DIR), 1).unwrap().survey()
+    SalvageCursor::open(env, Path::new(DIR), 1, 0).unwrap().survey()
 }
 
 /// The entries that salvage reads.
 fn salvaged(env: &Arc<dyn Env>) -> Vec<Entry> {
-    let mut cursor = SalvageCursor::open(env, Path::new(DIR), 1).unwrap();
+    let mut cursor = SalvageCursor::open(env, Path::new(DIR), 1, 0).unwrap();
     let mut entries = Vec::new();
     cursor.seek_to_first().unwrap();
     while let Some(entry) = current(&cursor) {

@@ -109,6 +109,7 @@ pub(crate) fn stats(db: &DbInner) -> Stats {
     // Each lock is released before the next one is taken.
     let flush = *db.counters.flush.lock();
     let compaction = *db.counters.compaction.lock();
+    let ingest = *db.counters.ingest.lock();
     let collections = *db.counters.collections.lock();
     let stalls = db.counters.stalls.lock().clone();
     let scrub = *db.scrub.stats.lock();
@@ -123,6 +124,7 @@ pub(crate) fn stats(db: &DbInner) -> Stats {
     let mut stats = Stats {
         flush,
         compaction,
+        ingest,
         user_writes: db.counters.writes.load(Ordering::Relaxed),
         transactions: db.counters.transactions.load(Ordering::Relaxed),
         conflicts: db.counters.conflicts.load(Ordering::Relaxed),

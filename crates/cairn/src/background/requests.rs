@@ -52,7 +52,8 @@ impl DbInner {
         self.flush_keyspaces(&keyspaces)
     }
 
-    fn flush_keyspaces(&self, keyspaces: &[Arc<KeyspaceInner>]) -> Result<()> {
+    /// Flushes these keyspaces, and waits.
+    pub(crate) fn flush_keyspaces(&self, keyspaces: &[Arc<KeyspaceInner>]) -> Result<()> {
         let newest = {
             let mut writer = self.writer();
             self.seal(&mut writer, keyspaces)?;

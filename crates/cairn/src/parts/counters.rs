@@ -18,6 +18,7 @@ pub(crate) struct Counters {
     /// Flushes and compactions of all keyspaces, dropped ones included.
     pub flush: Mutex<IoStats>,
     pub compaction: Mutex<IoStats>,
+    pub ingest: Mutex<IoStats>,
     pub collections: Mutex<IoStats>,
     pub stalls: Mutex<StallStats>,
 }

@@ -268,6 +268,15 @@ impl DeadRanges {
         self.any.load(Ordering::Relaxed)
     }
 
+    /// Called by the holder of the writer when a bulk load with keys of a range gets the number `seq`. Forgets all ranges: it has as many puts as
+    /// would cut most of them away.
+    pub(crate) fn note_ingest(&self, seq: Seq) {
+        self.newest_put.store(seq, Ordering::Relaxed);
+        if self.any.load(Ordering::Relaxed) && !planted(Bug::PutsStayDead) {
+            self.store(List { ranges: Vec::new(), floor: self.list.load().floor });
+        }
+    }
+
     /// Cuts `key` out of the range that contains it. Each side is assumed to save half of the entries.
     #[cold]
     pub(crate) fn cut(&self, key: &[u8]) {

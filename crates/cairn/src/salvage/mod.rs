@@ -274,7 +274,7 @@ impl Salvage<'_> {
     fn runs(&mut self, source: &KeyspaceSource) -> MergeCursor<Run> {
         let mut runs = Vec::new();
         for table in &source.tables {
-            match SalvageCursor::open(self.env, self.dir, table.number) {
+            match SalvageCursor::open(self.env, self.dir, table.number, table.seq_shift) {
                 Ok(cursor) => runs.push(Run::Table(cursor)),
                 Err(e) => self.report.losses.push(unlike_before(source, table, &e.to_string())),
             }

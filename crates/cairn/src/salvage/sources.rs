@@ -64,6 +64,8 @@ pub(super) struct TableSource {
     pub smallest: Vec<u8>,
     pub largest: Vec<u8>,
     pub min_seq: Seq,
+    /// That of the manifest; 0 if no manifest says it.
+    pub seq_shift: u64,
 }
 
 /// A salvage in progress: the damaged database, the inputs of the new one that were found in it, and the report.
@@ -338,11 +340,12 @@ impl<'a> Salvage<'a> {
     fn survey(&mut self, created: Vec<KeyspaceCreated>, candidates: BTreeMap<u64, Named>) -> Result<()> {
         let (env, dir, files) = (self.env, self.dir, self.files);
         let mut losses = Vec::new();
-        let survey = |&number: &u64| match files.tables.binary_search(&number) {
-            Ok(_) => SalvageCursor::open(env, dir, number).map(SalvageCursor::survey),
+        let shift_of = |named: &Named| named.as_ref().map_or(0, |(_, meta)| meta.seq_shift);
+        let survey = |(&number, named): (&u64, &Named)| match files.tables.binary_search(&number) {
+            Ok(_) => SalvageCursor::open(env, dir, number, shift_of(named)).map(SalvageCursor::survey),
             Err(_) => Err(Error::corruption(&dir.join(table_file_name(number)), 0, "the table is missing")),
         };
-        let surveys: Vec<_> = candidates.keys().map(survey).collect();
+        let surveys: Vec<_> = candidates.iter().map(survey).collect();
         self.name_keyspaces(created, &surveys);
         for ((number, named), survey) in candidates.into_iter().zip(surveys) {
             let name = table_file_name(number);
@@ -387,6 +390,7 @@ impl<'a> Salvage<'a> {
                     smallest: survey.smallest,
                     largest: survey.largest,
                     min_seq: survey.min_seq,
+                    seq_shift: shift_of(&named),
                 });
             }
             let newest = meta.map_or(Seq::MAX, |meta| meta.max_seq);

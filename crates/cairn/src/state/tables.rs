@@ -115,7 +115,7 @@ impl Tables {
 
     /// Opens the reader of a table for a version.
     pub(crate) fn open(&self, meta: &table::TableMeta) -> Result<Arc<LiveTable>> {
-        let table = self.cache.open(meta.number, meta.file_size)?;
+        let table = self.cache.open(meta)?;
         Ok(LiveTable::new(meta.clone(), table, self.obsolete.clone(), Some(&self.segments)))
     }
 }

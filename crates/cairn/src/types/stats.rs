@@ -287,6 +287,8 @@ pub struct Stats {
     pub flush: IoStats,
     /// Compactions of all keyspaces.
     pub compaction: IoStats,
+    /// Bulk loads, from their beginning to their commit.
+    pub ingest: IoStats,
     /// Large values.
     pub values: ValueStats,
     /// Bytes written to manifests.
@@ -326,6 +328,7 @@ impl Stats {
         self.log.bytes_written
             + self.flush.bytes_written
             + self.compaction.bytes_written
+            + self.ingest.bytes_written
             + self.values.collections.bytes_written
             + self.manifest_bytes
     }

@@ -43,6 +43,7 @@ impl fmt::Display for Stats {
             ("log", self.log.bytes_written),
             ("flush", self.flush.bytes_written),
             ("compaction", self.compaction.bytes_written),
+            ("bulk loads", self.ingest.bytes_written),
             ("collections", self.values.collections.bytes_written),
             ("manifest", self.manifest_bytes),
         ] {

@@ -67,6 +67,8 @@ pub(crate) struct TableFile {
     pub number: u64,
     /// Length of the file, in bytes.
     pub size: u64,
+    /// What readers add to its sequence numbers.
+    pub seq_shift: u64,
 }
 
 /// The tables in one directory. Shared between threads.
@@ -112,8 +114,8 @@ impl TableCache {
     }
 
     /// The file of table `number`, which must be `size` bytes long.
-    pub(crate) fn table_file(&self, number: u64, size: u64) -> TableFile {
-        TableFile { path: self.dir.join(table_file_name(number)), number, size }
+    pub(crate) fn table_file(&self, number: u64, size: u64, seq_shift: u64) -> TableFile {
+        TableFile { path: self.dir.join(table_file_name(number)), number, size, seq_shift }
     }
 
     /// Closes the file of a deleted table once no read uses it. Its blocks age out of the cache.

@@ -51,7 +51,8 @@ pub(super) struct CheckedEntries {
 
 impl CheckedEntries {
     pub(super) fn new(table: &Table, filter: Vec<Line>, probes: u8) -> Result<CheckedEntries> {
-        let meta = TableMeta::empty(table.number(), table.file_size());
+        let seq_shift = table.file.seq_shift;
+        let meta = TableMeta { seq_shift, ..TableMeta::empty(table.number(), table.file_size()) };
         Ok(CheckedEntries { filter, probes, owner: table.owner()?, last: None, meta })
     }
 

@@ -157,7 +157,7 @@ impl LeafSalvage {
             self.position = next;
             match kind {
                 Kind::Data => {
-                    let Ok(layout) = Layout::parse(&self.blocks.payload, false) else {
+                    let Ok(layout) = Layout::parse(&self.blocks.payload, false, 0) else {
                         self.bad(offset, next - offset);
                         continue;
                     };

@@ -148,7 +148,7 @@ fn look_at(blocks: &mut IntactBlocks, offset: u64, footer: Option<&Footer>) -> A
     }
     match blocks.block(offset, &[Kind::Rows, Kind::Directory]) {
         Some((Kind::Rows, _)) => {
-            let Ok(page) = Page::parse(&blocks.payload) else { return At::Nothing };
+            let Ok(page) = Page::parse(&blocks.payload, 0) else { return At::Nothing };
             keys_of(&page).map_or(At::Nothing, |keys| At::Page(page.class, page.count as u64, keys))
         }
         Some(_) => directory(&blocks.payload, offset, footer).map_or(At::Nothing, At::Directory),
@@ -158,10 +158,10 @@ fn look_at(blocks: &mut IntactBlocks, offset: u64, footer: Option<&Footer>) -> A
 
 /// The directory at `offset`, after the last page. Its pages begin where the footer says, or else at a distance that it says itself.
 fn directory(payload: &[u8], offset: u64, footer: Option<&Footer>) -> Option<Vec<ClassRows>> {
-    let total = rows::decode_directory(payload, 0).ok()?.last()?.end();
+    let total = rows::decode_directory(payload, 0, 0).ok()?.last()?.end();
     let start = offset.checked_sub(total)?;
     let expected = footer.map_or(start, |footer| rows::pages_start(footer.index_start()));
-    (start == expected).then(|| rows::decode_directory(payload, start).ok()).flatten()
+    (start == expected).then(|| rows::decode_directory(payload, start, 0).ok()).flatten()
 }
 
 /// The intact pages of the file by class, in order, and the directory, if it is intact.
@@ -229,7 +229,8 @@ impl RowSalvage {
             end.properties = Self::properties_after(&mut blocks, pages_end);
         }
         end.damaged |= directory.is_none();
-        let classes: Vec<_> = found.iter().map(|found| ClassRows::new(found.class, found.rows, 0)).collect();
+        let classes: Vec<_> =
+            found.iter().map(|found| ClassRows::new(found.class, found.rows, 0, 0)).collect();
         let offsets = found.into_iter().map(|found| found.pages).collect();
         let values = blocks.again();
         RowSalvage {

@@ -18,6 +18,7 @@ use std::sync::Arc;
 pub struct SalvageCursor {
     number: u64,
     file_size: u64,
+    seq_shift: u64,
     entries: Entries,
     fingerprint: u64,
 }
@@ -32,11 +33,12 @@ base::delegate_cursor!(Entries { Leaves, Rows });
 
 impl SalvageCursor {
     /// Opens table `number` in `dir`, and reads footer and properties; of a size-class table also the pages of rows, which it needs to know all
-    /// of. Without an intact footer the pages are searched in the whole file.
+    /// of. Without an intact footer the pages are searched in the whole file. `seq_shift`: [`TableMeta::seq_shift`](crate::TableMeta::seq_shift),
+    /// or 0 if it is not known.
     ///
     /// # Errors
     /// `Unsupported` if a newer version wrote the table; the error of `env` if the file cannot be opened.
-    pub fn open(env: &Arc<dyn Env>, dir: &Path, number: u64) -> Result<SalvageCursor> {
+    pub fn open(env: &Arc<dyn Env>, dir: &Path, number: u64, seq_shift: u64) -> Result<SalvageCursor> {
         let path = dir.join(table_file_name(number));
         let file_size = env.open(&path)?.len()?;
         let mut blocks = IntactBlocks::new(env.clone(), path, number, file_size);
@@ -49,7 +51,7 @@ impl SalvageCursor {
             true => Entries::Rows(RowSalvage::new(blocks, end)),
             false => Entries::Leaves(LeafSalvage::new(blocks, end)),
         };
-        Ok(SalvageCursor { number, file_size, entries, fingerprint: 0 })
+        Ok(SalvageCursor { number, file_size, seq_shift, entries, fingerprint: 0 })
     }
 
     /// Reads the whole file and summarizes it. Call it on a new cursor.
@@ -57,7 +59,7 @@ impl SalvageCursor {
         let mut survey = Survey { file_size: self.file_size, min_seq: base::MAX_SEQ, ..Survey::default() };
         self.rewind();
         while self.entries.valid() {
-            let (key, seq) = (self.entries.key(), self.entries.trailer().seq());
+            let (key, seq) = (self.entries.key(), self.trailer().seq());
             if survey.entries == 0 {
                 survey.smallest = key.to_vec();
             }
@@ -132,7 +134,8 @@ impl Cursor for SalvageCursor {
     }
 
     fn trailer(&self) -> Trailer {
-        self.entries.trailer()
+        // A sequence number that would be too large is damage, and its entry the newest.
+        self.entries.trailer().shifted(self.seq_shift).unwrap_or(Trailer(u64::MAX))
     }
 
     fn value(&self) -> &[u8] {

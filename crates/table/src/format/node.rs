@@ -89,9 +89,9 @@ pub(crate) fn touch(node: &[u8]) {
 }
 
 impl Layout {
-    /// Checks the structure of a node.
+    /// Checks the structure of a node. `seq_shift` is added to its sequence numbers.
     #[inline]
-    pub(crate) fn parse(node: &[u8], index: bool) -> Result<Layout, DecodeError> {
+    pub(crate) fn parse(node: &[u8], index: bool, seq_shift: u64) -> Result<Layout, DecodeError> {
         let header: &[u8; HEADER_LEN] =
             node.first_chunk().ok_or(DecodeError::Corrupt("node is shorter than its header"))?;
         let count = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
@@ -99,7 +99,9 @@ impl Layout {
         let seq_and_width = u64::from_le_bytes([
             header[8], header[9], header[10], header[11], header[12], header[13], header[14], header[15],
         ]);
-        let (base_seq, width) = (seq_and_width & MAX_SEQ, (seq_and_width >> 56) as usize);
+        // An index has trailers in place of differences: for these the base is the shift alone.
+        let base_seq = if index { seq_shift } else { (seq_and_width & MAX_SEQ).saturating_add(seq_shift) };
+        let width = (seq_and_width >> 56) as usize;
         if width != 2 && width != 4 {
             return Err(DecodeError::Corrupt("node with an unknown width of offsets"));
         }
@@ -160,7 +162,7 @@ impl Layout {
         let rest = body.at;
         body.at += suffix_len.saturating_sub(8);
         let code = body.u8().ok_or(BAD)?;
-        let trailer = if self.index { bound(code, &mut body)? } else { self.trailer(code, &mut body)? };
+        let trailer = if self.index { self.bound(code, &mut body)? } else { self.trailer(code, &mut body)? };
         let head_at = self.heads + 8 * i;
         let head = *node[head_at..].first_chunk().ok_or(BAD)?;
         Ok(Entry { head, suffix_len, rest, trailer, value_start: body.at, value_end: end })
@@ -175,6 +177,20 @@ impl Layout {
         match self.base_seq.checked_add(delta) {
             Some(seq) if seq <= MAX_SEQ => Ok(Trailer::new(seq, kind)),
             _ => Err(DecodeError::Corrupt("sequence number is too large")),
+        }
+    }
+
+    fn bound(&self, code: u8, body: &mut Body<'_>) -> Result<Trailer, DecodeError> {
+        match code {
+            BEFORE_ALL => Ok(Trailer(u64::MAX)),
+            AT_TRAILER => {
+                let bytes = body.node.get(body.at..).and_then(|rest| rest.first_chunk::<8>());
+                body.at += 8;
+                let bytes = bytes.ok_or(DecodeError::Corrupt("entry does not fit into its node"))?;
+                let shifted = Trailer(u64::from_le_bytes(*bytes)).shifted(self.base_seq);
+                shifted.ok_or(DecodeError::Corrupt("sequence number is too large"))
+            }
+            _ => Err(DecodeError::Unknown("bound of an index entry", code.into())),
         }
     }
 
@@ -337,20 +353,6 @@ fn head_at(key: &[u8], start: usize) -> u64 {
         (Some(first), _) => u64::from_be_bytes(*first),
         (None, Some(last)) if !suffix.is_empty() => u64::from_be_bytes(*last) << (64 - 8 * suffix.len()),
         _ => head(suffix),
-    }
-}
-
-fn bound(code: u8, body: &mut Body<'_>) -> Result<Trailer, DecodeError> {
-    match code {
-        BEFORE_ALL => Ok(Trailer(u64::MAX)),
-        AT_TRAILER => {
-            let bytes = body.node.get(body.at..).and_then(|rest| rest.first_chunk::<8>());
-            body.at += 8;
-            bytes
-                .map(|b| Trailer(u64::from_le_bytes(*b)))
-                .ok_or(DecodeError::Corrupt("entry does not fit into its node"))
-        }
-        _ => Err(DecodeError::Unknown("bound of an index entry", code.into())),
     }
 }
 

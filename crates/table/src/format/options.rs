@@ -134,7 +134,7 @@ pub struct TableExpiry {
     pub last: Time,
 }
 
-/// The description of a finished table. All fields but `cleared_seq` and `times` are also stored in the file.
+/// The description of a finished table. All fields but `cleared_seq`, `times` and `seq_shift` are also stored in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableMeta {
     /// Number of the file.
@@ -153,6 +153,9 @@ pub struct TableMeta {
     pub min_seq: Seq,
     /// Largest sequence number.
     pub max_seq: Seq,
+    /// What readers add to the sequence numbers in the file: 0, unless the table was written before its entries got their numbers. Stored in
+    /// the manifest; 0 when read from the file.
+    pub seq_shift: u64,
     /// Bytes of keys and values, before prefix sharing and compression.
     pub user_bytes: u64,
     /// The table has no entry that a range tombstone with this sequence number or a smaller one deletes: they were dropped when the table
@@ -169,8 +172,8 @@ pub struct TableMeta {
 }
 
 impl TableMeta {
-    /// The description of a table to which entries are [counted](TableMeta::count).
-    pub(crate) fn empty(number: u64, file_size: u64) -> TableMeta {
+    /// The description of a table without entries.
+    pub fn empty(number: u64, file_size: u64) -> TableMeta {
         TableMeta {
             number,
             file_size,
@@ -180,6 +183,7 @@ impl TableMeta {
             largest: Vec::new(),
             min_seq: MAX_SEQ,
             max_seq: 0,
+            seq_shift: 0,
             user_bytes: 0,
             cleared_seq: 0,
             shadowed: 0,
@@ -207,6 +211,13 @@ impl TableMeta {
         true
     }
 
+    /// The same table, of which readers add `shift` to the sequence numbers in the file; `None` if they become too large.
+    pub fn shifted(self, shift: u64) -> Option<TableMeta> {
+        let max_seq = self.max_seq.checked_add(shift).filter(|&seq| seq <= MAX_SEQ)?;
+        let (min_seq, seq_shift) = (self.min_seq + shift, self.seq_shift + shift);
+        Some(TableMeta { min_seq, max_seq, seq_shift, ..self })
+    }
+
     /// Whether all entries are tombstones or have expired at `time`.
     pub fn has_expired(&self, time: Time) -> bool {
         self.expiry
@@ -224,6 +235,9 @@ impl TableMeta {
         self.user_bytes += (key_len + value_len) as u64;
     }
 }
+
+/// The number of a table outside of any directory of tables.
+pub(crate) const UNNUMBERED: u64 = 0;
 
 const SUFFIX: &str = ".tbl";
 

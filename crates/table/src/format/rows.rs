@@ -98,14 +98,16 @@ pub(crate) struct ClassRows {
     pub rows: u64,
     /// The offset of the first page in the file.
     pub offset: u64,
+    /// What is added to the sequence numbers in the rows.
+    pub seq_shift: u64,
     page_len: u64,
     rows_per_page: u64,
 }
 
 impl ClassRows {
-    pub(crate) fn new(class: SizeClass, rows: u64, offset: u64) -> ClassRows {
+    pub(crate) fn new(class: SizeClass, rows: u64, offset: u64, seq_shift: u64) -> ClassRows {
         let (page_len, rows_per_page) = (class.page_len() as u64, class.rows_per_page() as u64);
-        ClassRows { class, rows, offset, page_len, rows_per_page }
+        ClassRows { class, rows, offset, seq_shift, page_len, rows_per_page }
     }
 
     pub(crate) fn pages(&self) -> u64 {
@@ -150,7 +152,7 @@ impl ClassRows {
     /// Checks that `payload` is that of page `page`.
     #[inline]
     pub(crate) fn page<'a>(&self, payload: &'a [u8], page: u64) -> Result<Page<'a>, DecodeError> {
-        let parsed = Page::parse(payload)?;
+        let parsed = Page::parse(payload, self.seq_shift)?;
         match parsed.class == self.class && parsed.count == self.rows_of(page) {
             true => Ok(parsed),
             false => Err(DecodeError::Corrupt("page of rows does not match the directory")),
@@ -164,11 +166,13 @@ pub(crate) struct Page<'a> {
     pub payload: &'a [u8],
     pub class: SizeClass,
     pub count: usize,
+    seq_shift: u64,
 }
 
 impl<'a> Page<'a> {
+    /// Checks the structure of a page. `seq_shift` is added to its sequence numbers.
     #[inline]
-    pub(crate) fn parse(payload: &'a [u8]) -> Result<Page<'a>, DecodeError> {
+    pub(crate) fn parse(payload: &'a [u8], seq_shift: u64) -> Result<Page<'a>, DecodeError> {
         const BAD: DecodeError = DecodeError::Corrupt("page of rows has a wrong length");
         let header: &[u8; PAGE_HEADER] = payload.first_chunk().ok_or(BAD)?;
         let width = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
@@ -179,7 +183,7 @@ impl<'a> Page<'a> {
         if !fits || count == 0 || count > class.rows_per_page() {
             return Err(BAD);
         }
-        Ok(Page { payload, class, count })
+        Ok(Page { payload, class, count, seq_shift })
     }
 
     /// Row `i`, which must be below the count.
@@ -187,7 +191,8 @@ impl<'a> Page<'a> {
     pub(crate) fn row(&self, i: usize) -> Row<'a> {
         let len = self.class.row_len();
         let start = PAGE_HEADER + i * len;
-        Row { bytes: &self.payload[start..start + len], width: self.class.width() }
+        let (bytes, width) = (&self.payload[start..start + len], self.class.width());
+        Row { bytes, width, seq_shift: self.seq_shift }
     }
 
     /// The first row at or after (`key`, `trailer`); the count if there is none. `first_head`: that of `key`.
@@ -240,6 +245,7 @@ impl ValuePlace {
 pub(crate) struct Row<'a> {
     bytes: &'a [u8],
     width: usize,
+    seq_shift: u64,
 }
 
 impl<'a> Row<'a> {
@@ -268,6 +274,8 @@ impl<'a> Row<'a> {
     #[inline]
     pub(crate) fn trailer(&self) -> Result<Trailer, DecodeError> {
         let trailer = Trailer(self.u64_at(0));
+        let shifted = trailer.shifted(self.seq_shift);
+        let trailer = shifted.ok_or(DecodeError::Corrupt("sequence number is too large"))?;
         match EntryKind::from_code(trailer.kind_code()) {
             Some(_) => Ok(trailer),
             None => Err(DecodeError::Unknown("kind of entry", trailer.kind_code().into())),
@@ -292,7 +300,10 @@ impl<'a> Row<'a> {
         if own_head != first_head {
             return Ok(own_head.cmp(&first_head));
         }
-        Ok(compare_keys(self.key()?, key).then_with(|| trailer.0.cmp(&self.u64_at(0))))
+        match compare_keys(self.key()?, key) {
+            Ordering::Equal => Ok(trailer.cmp(&self.trailer()?)),
+            order => Ok(order),
+        }
     }
 
     /// Whether the bytes after the key are zeros, and the place of an empty value, too.
@@ -382,7 +393,11 @@ pub(crate) fn encode_directory(classes: &[ClassRows], out: &mut Vec<u8>) {
 }
 
 /// Decodes a directory. The pages begin at `start`.
-pub(crate) fn decode_directory(bytes: &[u8], start: u64) -> Result<Vec<ClassRows>, DecodeError> {
+pub(crate) fn decode_directory(
+    bytes: &[u8],
+    start: u64,
+    seq_shift: u64,
+) -> Result<Vec<ClassRows>, DecodeError> {
     const BAD: DecodeError = DecodeError::Corrupt("directory of rows is malformed");
     let mut classes: Vec<ClassRows> = Vec::new();
     let mut reader = Reader::new(bytes);
@@ -394,7 +409,7 @@ pub(crate) fn decode_directory(bytes: &[u8], start: u64) -> Result<Vec<ClassRows
             Some(before) => before.end(),
             None => start,
         };
-        classes.push(ClassRows::new(class, rows, offset));
+        classes.push(ClassRows::new(class, rows, offset, seq_shift));
     }
     if classes.is_empty() { Err(BAD) } else { Ok(classes) }
 }
@@ -452,7 +467,7 @@ mod tests {
         })
         .unwrap();
         assert_eq!((pages.len(), rows.rows()), (1, 6));
-        let page = ClassRows::new(class, 6, 4096).page(&pages[0], 0).unwrap();
+        let page = ClassRows::new(class, 6, 4096, 0).page(&pages[0], 0).unwrap();
         assert!(page.ends_with_zeros());
         for (i, key) in keys.iter().enumerate() {
             let row = page.row(i);
@@ -462,23 +477,23 @@ mod tests {
                 assert_eq!(page.lower_bound(key, head(key), trailer), Ok(at), "{key:?}");
             }
         }
-        assert!(ClassRows::new(class, 7, 4096).page(&pages[0], 0).is_err());
-        assert!(ClassRows::new(SizeClass::of(9), 6, 4096).page(&pages[0], 0).is_err());
+        assert!(ClassRows::new(class, 7, 4096, 0).page(&pages[0], 0).is_err());
+        assert!(ClassRows::new(SizeClass::of(9), 6, 4096, 0).page(&pages[0], 0).is_err());
     }
 
     #[test]
     fn a_directory_round_trips_and_refuses_what_no_writer_writes() {
-        let first = ClassRows::new(SizeClass::of(3), 1000, 8192);
-        let classes = [first, ClassRows::new(SizeClass::of(100), 1, first.end())];
+        let first = ClassRows::new(SizeClass::of(3), 1000, 8192, 0);
+        let classes = [first, ClassRows::new(SizeClass::of(100), 1, first.end(), 0)];
         let mut out = Vec::new();
         encode_directory(&classes, &mut out);
-        assert_eq!(decode_directory(&out, 8192), Ok(classes.to_vec()));
+        assert_eq!(decode_directory(&out, 8192, 0), Ok(classes.to_vec()));
         for len in 0..out.len() {
-            let cut = decode_directory(&out[..len], 8192);
+            let cut = decode_directory(&out[..len], 8192, 0);
             assert!(cut.is_err() || cut == Ok(vec![first]), "{len}");
         }
         for bad in [&[8, 0][..], &[9, 1], &[16, 1, 8, 1], &[8, 1, 8, 1]] {
-            assert!(decode_directory(bad, 0).is_err(), "{bad:?}");
+            assert!(decode_directory(bad, 0, 0).is_err(), "{bad:?}");
         }
     }
 }

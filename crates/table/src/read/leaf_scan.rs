@@ -73,7 +73,7 @@ impl LeafScan {
             None
         };
         let bytes = raw.clone().map_or(&self.unpacked[..], |range| &self.window.bytes[range]);
-        let layout = Layout::parse(bytes, false).map_err(fault)?;
+        let layout = Layout::parse(bytes, false, self.table.file.seq_shift).map_err(fault)?;
         self.at.enter(bytes, &layout);
         self.block = Some(Block { layout, raw, offset, next });
         self.stand(0)

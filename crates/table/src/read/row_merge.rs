@@ -34,7 +34,7 @@ impl Loaded {
 
     fn page<'a>(&'a self, pages: &'a impl RowPages, rows: &ClassRows) -> Result<Page<'a>> {
         let offset = rows.handle(self.number).offset;
-        Page::parse(&self.payload).map_err(|f| pages.fault(f, offset))
+        Page::parse(&self.payload, rows.seq_shift).map_err(|f| pages.fault(f, offset))
     }
 
     /// Row `i` of the page.

@@ -8,21 +8,21 @@
 //! Look-ups (`get.rs`), the index (`index.rs`), the cursors and the verification add methods to [`Table`]; this module does not call
 //! them.
 
-use crate::cache::block_cache::{BlockClass, BlockKey};
+use crate::cache::block_cache::{BlockCache, BlockClass, BlockKey};
 use crate::cache::read_policy::{Prefetch, ReadOn};
 use crate::cache::table_cache::{self, TableCache, TableFile};
 use crate::format::decode_error::DecodeError;
 use crate::format::footer::{self, Footer};
 use crate::format::frame::{self, Handle, Kind};
 use crate::format::node::{self, Layout};
-use crate::format::options::{TableMeta, TableOwner};
+use crate::format::options::{TableMeta, TableOwner, UNNUMBERED};
 use crate::format::properties;
 use crate::format::rows::{self, ClassRows};
 use crate::read::block::Node;
 use crate::read::pinned_index::PinnedIndex;
 use base::checksum::Place;
 use base::{Error, Result, Slice};
-use env::ReadFile;
+use env::{Env, ReadFile};
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -73,10 +73,11 @@ impl Root {
 }
 
 impl TableCache {
-    /// The table in file `number`, which is `file_size` bytes long. Does no I/O: what is wrong with the file shows when it
-    /// is first used.
-    pub fn open(self: &Arc<Self>, number: u64, file_size: u64) -> Result<Arc<Table>> {
-        Table::new(Arc::clone(self), self.table_file(number, file_size)).map(Arc::new)
+    /// The table that `meta` describes; only number, length and [`TableMeta::seq_shift`] count. Does no I/O: what is wrong with the file
+    /// shows when it is first used.
+    pub fn open(self: &Arc<Self>, meta: &TableMeta) -> Result<Arc<Table>> {
+        let file = self.table_file(meta.number, meta.file_size, meta.seq_shift);
+        Table::new(Arc::clone(self), file).map(Arc::new)
     }
 }
 
@@ -91,10 +92,26 @@ impl Table {
         Ok(Table { tables, file, root, resident, own_file, prefetch, read_on })
     }
 
+    /// The table in the file `path`, which [`TableWriter::create_at`](crate::TableWriter::create_at) has written.
+    ///
+    /// # Errors
+    /// Those of opening the file; `Corruption` if it is too short.
+    pub fn open_at(env: &Arc<dyn Env>, path: &Path) -> Result<Arc<Table>> {
+        let file = env.open(path)?;
+        let size = file.len()?;
+        let dir = path.parent().unwrap_or(Path::new("")).to_owned();
+        let tables = TableCache::new(Arc::clone(env), dir, Arc::new(BlockCache::new(0)), 1);
+        let of_file = TableFile { path: path.to_owned(), number: UNNUMBERED, size, seq_shift: 0 };
+        let mut table = Table::new(tables, of_file)?;
+        table.own_file = Some(file);
+        Ok(Arc::new(table))
+    }
+
     /// The same table with its file opened anew, and nothing of it in memory.
     pub(crate) fn anew(&self) -> Result<Table> {
         let own_file = self.tables.open_file(&self.file)?;
-        let file = self.tables.table_file(self.file.number, self.file.size);
+        let TableFile { number, size, seq_shift, .. } = self.file;
+        let file = self.tables.table_file(number, size, seq_shift);
         let mut table = Table::new(Arc::clone(&self.tables), file)?;
         table.own_file = Some(own_file);
         Ok(table)
@@ -134,10 +151,13 @@ impl Table {
         Ok(properties::owner(&self.properties()?.1))
     }
 
-    /// The content of the properties block. Reads it from the file at each call.
+    /// The content of the properties block, with the sequence numbers as readers see them. Reads it from the file at each call.
     pub fn meta(&self) -> Result<TableMeta> {
         let (handle, payload) = self.properties()?;
-        let decoded = properties::decode(&payload, self.file.number, self.file.size);
+        let decoded = properties::decode(&payload, self.file.number, self.file.size).and_then(|meta| {
+            let shifted = meta.shifted(self.file.seq_shift);
+            shifted.ok_or(DecodeError::Corrupt("sequence number is too large"))
+        });
         decoded.map_err(|f| self.fault(f, handle.offset))
     }
 
@@ -177,7 +197,7 @@ impl Table {
     fn read_directory(&self, footer: &Footer) -> Result<Vec<ClassRows>> {
         let payload = self.read(footer.root, Kind::Directory, rows::MAX_DIRECTORY)?;
         let start = rows::pages_start(footer.index_start());
-        let classes = rows::decode_directory(&payload, start).and_then(|classes| {
+        let classes = rows::decode_directory(&payload, start, self.file.seq_shift).and_then(|classes| {
             match classes.last().is_some_and(|last| last.end() == footer.root.offset) {
                 true => Ok(classes),
                 false => Err(DecodeError::Corrupt("the rows do not fill their part of the table")),
@@ -212,7 +232,8 @@ impl Table {
         kind: Kind,
         offset: u64,
     ) -> Result<Node<B>> {
-        let layout = Layout::parse(&bytes, kind == Kind::Index).map_err(|f| self.fault(f, offset))?;
+        let layout = Layout::parse(&bytes, kind == Kind::Index, self.file.seq_shift);
+        let layout = layout.map_err(|f| self.fault(f, offset))?;
         Ok(Node { bytes, layout, offset })
     }
 

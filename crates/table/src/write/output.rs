@@ -2,13 +2,13 @@
 
 use crate::format::compression::Compressor;
 use crate::format::frame::{self, Handle, Kind};
-use crate::format::options::{TableOptions, table_file_name};
+use crate::format::options::TableOptions;
 use crate::write::block_align::BlockAligner;
 use base::checksum::Place;
 use base::{Error, Result, Trailer};
 use env::{Env, WriteFile};
 use std::cmp::Ordering;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Bytes gathered before they are appended to the file.
@@ -28,14 +28,13 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Creates the file; it must not exist.
+    /// Creates the file `path` for table `number`; it must not exist.
     pub(super) fn create(
         env: &Arc<dyn Env>,
-        dir: &Path,
+        path: PathBuf,
         number: u64,
         options: &TableOptions,
     ) -> Result<Output> {
-        let path = dir.join(table_file_name(number));
         let compressor = Compressor::new(options.compression)?;
         let file = env.create(&path)?;
         Ok(Output { path, file, number, bytes: Vec::new(), offset: 0, compressor, failed: false })

@@ -112,7 +112,7 @@ impl Rows {
             if builder.rows() == 0 {
                 continue;
             }
-            written.push(ClassRows::new(class, builder.rows(), out.end()));
+            written.push(ClassRows::new(class, builder.rows(), out.end(), 0));
             builder.write_pages(|page| {
                 out.block(Kind::Rows, false, |bytes| bytes.extend_from_slice(page));
                 out.flush()

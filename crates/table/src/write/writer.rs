@@ -7,7 +7,9 @@
 use crate::format::filter::{self, FilterShape};
 use crate::format::footer::{self, Footer};
 use crate::format::frame::{Handle, Kind};
-use crate::format::options::{TableFormat, TableMeta, TableOptions, TableOwner, filter_hash};
+use crate::format::options::{
+    TableFormat, TableMeta, TableOptions, TableOwner, UNNUMBERED, filter_hash, table_file_name,
+};
 use crate::format::properties;
 use crate::write::leaves::Leaves;
 use crate::write::output::Output;
@@ -16,7 +18,7 @@ use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::planted::{Bug, planted};
 use base::{Error, Result, Trailer};
 use env::Env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Bounds that [`TableOptions::block_size`] is clamped to.
@@ -52,10 +54,19 @@ impl TableWriter {
         number: u64,
         options: &TableOptions,
     ) -> Result<TableWriter> {
+        TableWriter::new(env, dir.join(table_file_name(number)), number, options)
+    }
+
+    /// Creates a table in the file `path`, which must not exist, outside of any directory of tables: for [`Table::open_at`](crate::Table::open_at).
+    pub fn create_at(env: &Arc<dyn Env>, path: &Path, options: &TableOptions) -> Result<TableWriter> {
+        TableWriter::new(env, path.to_owned(), UNNUMBERED, options)
+    }
+
+    fn new(env: &Arc<dyn Env>, path: PathBuf, number: u64, options: &TableOptions) -> Result<TableWriter> {
         let block_size = options.block_size.clamp(*BLOCK_SIZES.start(), *BLOCK_SIZES.end());
         Ok(TableWriter {
             env: Arc::clone(env),
-            out: Output::create(env, dir, number, options)?,
+            out: Output::create(env, path, number, options)?,
             body: match options.format {
                 TableFormat::BTree => Body::Leaves(Box::new(Leaves::new(block_size))),
                 TableFormat::SizeClass => Body::Rows(Box::new(Rows::new(block_size))),

@@ -58,7 +58,7 @@ pub fn tables(env: &Arc<dyn Env>, cache_bytes: u64) -> Arc<TableCache> {
 }
 
 pub fn open(env: &Arc<dyn Env>, meta: &TableMeta, cache_bytes: u64) -> Arc<Table> {
-    tables(env, cache_bytes).open(meta.number, meta.file_size).unwrap()
+    tables(env, cache_bytes).open(meta).unwrap()
 }
 
 /// The metadata of a table with these entries.
@@ -72,6 +72,7 @@ pub fn meta_of(number: u64, file_size: u64, entries: &[Entry]) -> TableMeta {
         largest: entries[entries.len() - 1].key.clone(),
         min_seq: entries.iter().map(|e| e.trailer.seq()).min().unwrap(),
         max_seq: entries.iter().map(|e| e.trailer.seq()).max().unwrap(),
+        seq_shift: 0,
         user_bytes: entries.iter().map(|e| (e.key.len() + e.value.len()) as u64).sum(),
         cleared_seq: 0,
         shadowed: entries.windows(2).filter(|pair| pair[0].key == pair[1].key).count() as u64,

@@ -68,7 +68,9 @@ fn moves(picker: &Picker<'_>, source: usize, stack: &[Arc<LiveTable>], min_targe
         {
             continue;
         }
-        let Some(n) = deepest_target(picker, source, table).filter(|&n| n >= min_target) else { continue };
+        let Some(n) = deepest_target(picker, source, table, |_| true).filter(|&n| n >= min_target) else {
+            continue;
+        };
         if target == 0 || target == n {
             target = n;
             chosen.push(table.clone());
@@ -97,8 +99,23 @@ fn moves(picker: &Picker<'_>, source: usize, stack: &[Arc<LiveTable>], min_targe
     seqno_order::is_ordered_with(picker.version, &plan, picker.in_progress).then_some(plan)
 }
 
-/// The deepest level below `source` that the table can be moved to.
-fn deepest_target(picker: &Picker<'_>, source: usize, table: &Arc<LiveTable>) -> Option<usize> {
+/// The level for a table whose entries are newer than all others, outside of the version: the deepest to which it could be moved from level 0,
+/// whatever plans are in progress.
+pub(crate) fn level_of_newest(picker: &Picker<'_>, table: &Arc<LiveTable>) -> usize {
+    let min_target = if picker.options.skip_levels { picker.first_used() } else { 1 };
+    // A plan may write above the table what is older, and add guards inside the table.
+    let reached = picker.in_progress.iter().filter(|plan| plan.overlaps_keys(&table.meta));
+    let end = reached.map(|plan| plan.target).min().unwrap_or(usize::MAX);
+    deepest_target(picker, 0, table, |n| n < end).filter(|&n| n >= min_target).unwrap_or(0)
+}
+
+/// The deepest level below `source` that the table can be moved to, of those that are `allowed`.
+fn deepest_target(
+    picker: &Picker<'_>,
+    source: usize,
+    table: &Arc<LiveTable>,
+    allowed: impl Fn(usize) -> bool,
+) -> Option<usize> {
     let version = picker.version;
     let mut found = None;
     for n in source + 1..=version.last_level() {
@@ -112,7 +129,7 @@ fn deepest_target(picker: &Picker<'_>, source: usize, table: &Arc<LiveTable>) ->
         // With adaptive guards, the table may get a guard of its own.
         let has_room = picker.options.guard_bytes > 0 || level.guards[first].tables.len() + 1 < MAX_TABLES;
         let fits = seqno_order::fits_as_one(version, std::slice::from_ref(table), n);
-        if first == last && has_room && (fits || planted(Bug::MovePastOlderTables)) {
+        if first == last && has_room && allowed(n) && (fits || planted(Bug::MovePastOlderTables)) {
             found = Some(n);
         }
     }

@@ -188,7 +188,7 @@ fn evicted_entries_become_tables_of_bounded_size_or_none_at_all() {
     assert!(done.added.iter().all(|meta| meta.file_size < 80 << 10));
     let mut cursor =
         table::TableCache::new(env.clone(), DIR.into(), Arc::new(table::BlockCache::new(1 << 20)), 9)
-            .open(done.added[1].number, done.added[1].file_size)
+            .open(&done.added[1])
             .unwrap()
             .scan();
     cursor.seek_to_first().unwrap();

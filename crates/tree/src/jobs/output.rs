@@ -21,7 +21,7 @@ const ADDITIONAL_FILTER_BITS: u32 = 4;
 /// The table options for a level. Above the bottom there are several tables, each much smaller than the data below.
 /// Each is searched for keys that it does not have, and a false positive of its filter costs a read. So filter bits are
 /// worth most and cost least there (Monkey, SIGMOD 2017, section 4).
-fn filter_options(options: &TableOptions, bottom: bool) -> TableOptions {
+pub(super) fn filter_options(options: &TableOptions, bottom: bool) -> TableOptions {
     let base = options.filter_bits_per_key;
     let more = if bottom || base == 0 { 0 } else { ADDITIONAL_FILTER_BITS };
     TableOptions { filter_bits_per_key: base + more, ..options.clone() }

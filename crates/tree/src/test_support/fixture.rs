@@ -41,6 +41,7 @@ impl Fixture {
             largest: largest.into(),
             min_seq,
             max_seq,
+            seq_shift: 0,
             user_bytes: 900,
             cleared_seq: 0,
             shadowed: 0,
@@ -52,7 +53,7 @@ impl Fixture {
 
     pub(crate) fn open(&self) -> impl FnMut(&TableMeta) -> base::Result<Arc<LiveTable>> + use<'_> {
         |meta| {
-            let table = self.tables.open(meta.number, meta.file_size)?;
+            let table = self.tables.open(meta)?;
             Ok(LiveTable::new(meta.clone(), table, self.obsolete_files.clone(), None))
         }
     }

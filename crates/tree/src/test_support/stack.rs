@@ -39,7 +39,7 @@ impl TestStack {
                 writer.add(key, *trailer, value).unwrap();
             }
             let meta = writer.finish().unwrap();
-            let table = directory.open(number, meta.file_size).unwrap();
+            let table = directory.open(&meta).unwrap();
             files.push(LiveTable::new(meta, table, obsolete_files.clone(), None));
         }
         files.reverse();

@@ -1,7 +1,7 @@
 //! Turns the results of flushes and compactions into edits, and decides which guards an edit adds and removes.
 
 use super::Tree;
-use crate::compaction::{Plan, describe_misplaced};
+use crate::compaction::{Plan, describe_misplaced, level_of_newest};
 use crate::guards::split_keys;
 use crate::jobs::JobOutput;
 use crate::version::{LiveTable, Version, VersionEdit};
@@ -19,13 +19,7 @@ impl Tree {
         edit.oldest_reader = flushed.oldest_reader;
         edit.range_tombstones_added =
             self.version.needed_range_tombstones(&flushed.range_tombstones, &flushed.added);
-        for (level, key) in &flushed.uncommitted {
-            let committed = self.version.level(*level).has_guard(key);
-            let known = self.version.uncommitted.get(key).is_some_and(|known| known <= level);
-            if !committed && !known {
-                edit.uncommitted_added.push((*level, key.clone()));
-            }
-        }
+        self.note_uncommitted(flushed, &mut edit);
         edit
     }
 
@@ -60,6 +54,53 @@ impl Tree {
             added,
             sketches: evicted.sketches.clone(),
             ..VersionEdit::default()
+        }
+    }
+
+    /// The edit for tables of a bulk load, in order of their keys. Their entries have the sequence number `seq`, newer than all others, which are
+    /// all in tables. Each table goes to the deepest level that is free there. Where the last level is not divided between two of them, the second one
+    /// begins a guard.
+    pub fn install_ingested(&self, tables: &[Arc<LiveTable>], ingested: &JobOutput, seq: Seq) -> VersionEdit {
+        let picker = self.picker(None);
+        let levels: Vec<usize> = tables.iter().map(|table| level_of_newest(&picker, table)).collect();
+        let last_level = self.version.last_level();
+        let last = self.version.level(last_level);
+        let mut guards_added: Vec<(usize, Slice)> = Vec::new();
+        let mut bytes = 0;
+        for (i, pair) in tables.windows(2).enumerate() {
+            bytes += pair[0].meta.file_size;
+            let key = Slice::copy_from(&pair[1].meta.smallest);
+            let in_last = levels[i] == last_level && levels[i + 1] == last_level;
+            if in_last
+                && self.options.guard_bytes > 0
+                && bytes >= self.options.guard_bytes / 2
+                && !last.has_guard(&key)
+                && !last.straddled(&key)
+                && !self.in_progress.iter().any(|plan| plan.would_straddle(last_level, &key))
+            {
+                guards_added.push((last_level, key));
+                bytes = 0;
+            }
+        }
+        let mut edit = VersionEdit {
+            added: levels.into_iter().zip(tables.iter().map(|table| table.meta.clone())).collect(),
+            guards_added,
+            sketches: ingested.sketches.clone(),
+            flushed_seq: Some(seq),
+            ..VersionEdit::default()
+        };
+        self.note_uncommitted(ingested, &mut edit);
+        edit
+    }
+
+    /// Adds the keys to an edit that are selected as guards by their hash, unless they are known.
+    fn note_uncommitted(&self, output: &JobOutput, edit: &mut VersionEdit) {
+        for (level, key) in &output.uncommitted {
+            let committed = self.version.level(*level).has_guard(key);
+            let known = self.version.uncommitted.get(key).is_some_and(|known| known <= level);
+            if !committed && !known {
+                edit.uncommitted_added.push((*level, key.clone()));
+            }
         }
     }
 

@@ -25,6 +25,7 @@ const TAG_TIME: u64 = 12;
 const TAG_SHADOWED: u64 = 13;
 const TAG_TIMES: u64 = 14;
 const TAG_EXPIRY: u64 = 15;
+const TAG_SEQ_SHIFT: u64 = 17;
 
 /// Maximum bytes of the encoded segments of a table.
 const MAX_SEGMENTS_LEN: usize = 1 << 20;
@@ -62,6 +63,10 @@ impl VersionEdit {
             if meta.shadowed > 0 {
                 put_varint(out, TAG_SHADOWED);
                 put_varint(out, meta.shadowed);
+            }
+            if meta.seq_shift > 0 {
+                put_varint(out, TAG_SEQ_SHIFT);
+                put_varint(out, meta.seq_shift);
             }
             if meta.cleared_seq > 0 {
                 put_varint(out, TAG_CLEARED);
@@ -155,6 +160,7 @@ impl VersionEdit {
                             largest,
                             min_seq,
                             max_seq,
+                            seq_shift: 0,
                             user_bytes,
                             cleared_seq: 0,
                             shadowed: 0,
@@ -200,6 +206,10 @@ impl VersionEdit {
                 TAG_SHADOWED => {
                     let (_, meta) = edit.added.last_mut()?;
                     meta.shadowed = reader.varint().filter(|&n| 0 < n && n < meta.entries)?;
+                }
+                TAG_SEQ_SHIFT => {
+                    let (_, meta) = edit.added.last_mut()?;
+                    meta.seq_shift = reader.varint().filter(|&shift| shift > 0 && shift <= meta.min_seq)?;
                 }
                 TAG_SEGMENTS => {
                     let (_, meta) = edit.added.last_mut()?;

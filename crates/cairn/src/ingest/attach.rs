@@ -1,0 +1,159 @@
+//! Attaches the tables of a bulk load: the entries get their sequence number, and become durable and visible as a whole.
+//!
+//! The number is the next one after everything that was written before, so the tables must come above all of that. What is in memory is therefore
+//! flushed first: once while writers go on, and what was written meanwhile by the holder of the writer, who also begins a log. So, as for a
+//! flush, tables have only what was committed before the log was switched: a checkpoint relies on this (`copies/moment.rs`). The log before is synced:
+//! the load is durable, and so must be everything before it.
+
+use crate::state::{DbInner, FlushedCounts, KeyspaceInner, State, Writer};
+use base::planted::{Bug, planted};
+use base::{Error, Result, Seq};
+use std::sync::Arc;
+use std::time::Duration;
+use table::TableMeta;
+use tree::{DatabaseEdit, JobOutput, VersionEdit};
+
+/// How long a thread that waits for a flush of another one sleeps at most.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The tables of one keyspace.
+pub(super) struct Built {
+    pub keyspace: Arc<KeyspaceInner>,
+    /// With the sequence number `seq` in the files.
+    pub output: JobOutput,
+    pub seq: Seq,
+    pub user_bytes: u64,
+}
+
+impl Built {
+    /// The tables when their entries have the sequence number `seq`.
+    fn tables_at(&self, seq: Seq) -> impl Iterator<Item = TableMeta> {
+        let shift = seq - self.seq;
+        self.output.added.iter().map(move |meta| meta.clone().shifted(shift).expect("it becomes `seq`"))
+    }
+}
+
+impl DbInner {
+    /// Attaches the tables, whose files are synced. Returns their sequence number. They are removed if this fails, unless it is not known
+    /// whether the manifest has them.
+    ///
+    /// # Errors
+    /// `Closed` if a keyspace was dropped; those of flushes and of the manifest.
+    pub(super) fn attach(&self, parts: &[Built]) -> Result<Seq> {
+        let attached = self.try_attach(parts);
+        if attached.is_err() {
+            parts.iter().for_each(|part| self.discard(&part.output.added));
+        }
+        attached
+    }
+
+    fn try_attach(&self, parts: &[Built]) -> Result<Seq> {
+        if !planted(Bug::AttachBeforeDirectorySync) {
+            let synced = self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed());
+            synced.map_err(|e| self.poison_on_sync_error(e))?;
+        }
+        let keyspaces: Vec<_> = parts.iter().map(|part| part.keyspace.clone()).collect();
+        // Most of what is in memory, while writers go on.
+        self.flush_keyspaces(&keyspaces)?;
+        let mut writer = self.writer();
+        self.status.check_running()?;
+        keyspaces.iter().try_for_each(|keyspace| keyspace.check_open())?;
+        if !planted(Bug::AttachBesideMemtables) {
+            self.flush_held(&mut writer, &keyspaces)?;
+        }
+        if !planted(Bug::AttachBeforeLogSync) {
+            self.sync_log(&mut writer)?;
+        }
+        let seq = self.log_attach(&mut writer, parts)?;
+        drop(writer);
+        self.signals.compact_work.notify_all();
+        self.run_pending();
+        self.collect_obsolete();
+        Ok(seq)
+    }
+
+    /// Begins a log, and flushes what some keyspaces have in memory. The caller holds the writer: they have nothing there on return.
+    fn flush_held(&self, writer: &mut Writer, keyspaces: &[Arc<KeyspaceInner>]) -> Result<()> {
+        self.await_inserts(writer);
+        match keyspaces.iter().all(|keyspace| keyspace.read_state.load().memtable.is_empty()) {
+            true => self.free_logs(writer)?,
+            false => self.seal(writer, keyspaces)?,
+        }
+        let is_flushed = |state: &State| {
+            let of = |keyspace: &Arc<KeyspaceInner>| state.keyspaces.get(&keyspace.id);
+            keyspaces.iter().filter_map(of).all(|k| k.immutable.is_empty())
+        };
+        // Not by waiting for background threads alone: there may be none, and they may be flushing others first.
+        loop {
+            if let Some(job) = self.next_flush() {
+                self.run_flush(job)?;
+                continue;
+            }
+            let mut state = self.state.lock();
+            if is_flushed(&state) {
+                return Ok(());
+            }
+            if self.status.ends() {
+                return Err(self.status.stop_reason());
+            }
+            if let Some(error) = &state.flush_error {
+                return Err(error.clone());
+            }
+            self.signals.progress.wait_for(&mut state, PAUSE);
+        }
+    }
+
+    /// Gives the entries the next sequence number, logs the edit, and publishes what it says. The caller holds the writer, and the keyspaces
+    /// have nothing in memory.
+    fn log_attach(&self, writer: &mut Writer, parts: &[Built]) -> Result<Seq> {
+        let mut manifest = self.manifest.lock();
+        let seq = writer.next_seq;
+        let mut edit = {
+            let state = self.state.lock();
+            let tree = |part: &Built| Ok((part.keyspace.id, self.ingested(&state, part, seq)?));
+            DatabaseEdit {
+                trees: parts.iter().map(tree).collect::<Result<_>>()?,
+                last_seq: seq,
+                last_time: self.last_time(),
+                retention_time: self.retention_time(),
+                min_log: self.min_log(&state, &FlushedCounts::default()),
+                closed: self.logs.closed.synced(),
+                ..DatabaseEdit::default()
+            }
+        };
+        self.log_edit(&mut manifest, &mut edit)?;
+        writer.next_seq = seq + 1;
+        let mut entries = 0;
+        for Built { keyspace, output, user_bytes, .. } in parts {
+            keyspace.dead.note_ingest(seq);
+            if output.added.iter().any(|meta| meta.expiry.is_some()) {
+                keyspace.note_expiries();
+            }
+            entries += output.added.iter().map(|meta| meta.entries).sum::<u64>();
+            self.counters.note_writes(0, *user_bytes);
+        }
+        self.counters.note_writes(entries, 0);
+        if planted(Bug::PublishBeforeAttach) {
+            self.visible.publish(seq, seq);
+            crate::sync::yield_now();
+            self.apply(&edit.trees, &FlushedCounts::default())?;
+            return Ok(seq);
+        }
+        self.apply(&edit.trees, &FlushedCounts::default())?;
+        self.visible.publish(seq, seq);
+        self.update_slowdown(&self.state.lock());
+        self.renew_manifest(&mut manifest);
+        Ok(seq)
+    }
+
+    fn ingested(&self, state: &State, part: &Built, seq: Seq) -> Result<VersionEdit> {
+        let keyspace = state.keyspaces.get(&part.keyspace.id);
+        let tree = &keyspace.ok_or_else(|| dropped(&part.keyspace))?.tree;
+        let tables: Result<Vec<_>> = part.tables_at(seq).map(|meta| self.tables.open(&meta)).collect();
+        Ok(tree.install_ingested(&tables?, &part.output, seq))
+    }
+}
+
+fn dropped(keyspace: &KeyspaceInner) -> Error {
+    keyspace.check_open().err().unwrap_or_else(|| Error::invalid("the keyspace is not open"))
+}

@@ -1,0 +1,383 @@
+//! [`Ingest`]: a bulk load in progress.
+
+use super::attach::Built;
+use super::sort::Sorter;
+use super::table_file::TableReader;
+use crate::api::{Database, Keyspace};
+use crate::state::{DbInner, KeyspaceInner};
+use crate::wal::Entry;
+use base::expiry::expiry_bytes;
+use base::planted::{Bug, planted};
+use base::{EntryKind, Error, Result, Seq, Time};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tree::IngestWriter;
+
+/// Bytes of a key that an error shows.
+const SHOWN: usize = 64;
+
+/// Least memory for sorting.
+const MIN_SORT_BYTES: usize = 64 << 10;
+
+/// Options of a bulk load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IngestOptions {
+    sort_bytes: Option<usize>,
+}
+
+impl IngestOptions {
+    /// Takes entries in any order, and sorts them with about this many bytes of memory for each keyspace (at least 64 KiB). Of entries with one key
+    /// the last counts. What does not fit is written to temporary files in the directory of the database and read again: once if the data has up to 16
+    /// times as many bytes, twice up to 256 times. A merge of these files takes up to 8 MiB more.
+    #[must_use]
+    pub fn unsorted(mut self, bytes: usize) -> IngestOptions {
+        self.sort_bytes = Some(bytes.max(MIN_SORT_BYTES));
+        self
+    }
+}
+
+/// What a bulk load has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ingested {
+    /// The sequence number of its entries: that of the commit. 0 if there were none.
+    pub seq: Seq,
+    /// Entries; of those with one key only the last.
+    pub entries: u64,
+    /// Tables that were attached.
+    pub tables: u64,
+    /// Bytes of these tables.
+    pub bytes: u64,
+}
+
+/// A bulk load: entries that go into tables directly, past log and memtables, and become part of the database by one edit of the manifest.
+///
+/// A put is written once to the log and at least once to a table; an entry of a bulk load once to a table, and its table to the deepest level of
+/// the tree that is free in its range of keys. Loading is several times faster than sorted puts, and writes the data once.
+///
+/// It is a commit, as that of a [`Batch`](crate::Batch), of any length: over any number of keyspaces, all of it or nothing, also in a crash. Until
+/// [`Ingest::commit`] nothing of it is visible; then its entries are newer than everything that was written before. It is durable when `commit`
+/// returns, and with it everything that was written before.
+///
+/// Keys must ascend in each keyspace, unless the load is [unsorted](IngestOptions::unsorted). Each call takes a moment of the thread that makes it;
+/// the thread also compresses and writes. Memory: about 1 MiB for each keyspace, and eight bytes for each key of the present table.
+///
+/// **Cost of the commit.** What the keyspaces have in memory is flushed, mostly while writers go on. They wait while a log is begun and synced, the rest
+/// is flushed, and the edit is synced: some milliseconds. Where keys lie among those of recently written data, the tables come to
+/// level 0, and compactions merge them with that.
+///
+/// Values are stored in the tables, however large they are. A keyspace with history, and one without order (`engine` = `hash_log`), takes no bulk load.
+/// Compaction filters see the entries in later compactions; merge operators check the values; the option `ttl` holds, from the time of the put.
+/// Open snapshots, iterators and transactions do not see them, and a transaction that has read one of the keys, or a range with one, does not commit.
+///
+/// A load that is dropped, or whose database closes, leaves nothing behind. It is no handle: it does not keep the database open.
+///
+/// ```
+/// use cairn::{Database, IngestOptions, KeyspaceOptions};
+///
+/// # fn main() -> cairn::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = Database::open(dir.path())?;
+/// let words = db.keyspace("words", KeyspaceOptions::default())?;
+/// let lengths = db.keyspace("lengths", KeyspaceOptions::default())?;
+///
+/// // In order:
+/// words.ingest([("ant", "1"), ("bee", "2"), ("cow", "3")])?;
+///
+/// // In any order, and over two keyspaces:
+/// let mut load = db.ingest(IngestOptions::default().unsorted(64 << 20));
+/// for word in ["yak", "emu", "elk"] {
+///     load.put(&words, word, "new")?;
+///     load.put(&lengths, format!("{}/{word}", word.len()), "")?;
+/// }
+/// let done = load.commit()?;
+/// assert_eq!((done.entries, words.iter().count(), lengths.iter().count()), (6, 6, 3));
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a load that is not committed leaves nothing behind"]
+pub struct Ingest {
+    db: Arc<DbInner>,
+    options: IngestOptions,
+    parts: Vec<Part>,
+    /// The keyspace of the last entry.
+    latest: usize,
+    /// The newest sequence number when the load began.
+    seq: Seq,
+    began: Duration,
+    failed: Option<Error>,
+}
+
+/// The load of one keyspace.
+struct Part {
+    keyspace: Arc<KeyspaceInner>,
+    writer: IngestWriter,
+    sorter: Option<Sorter>,
+    last_key: Option<Vec<u8>>,
+    /// The value with its expiry.
+    stored: Vec<u8>,
+    user_bytes: u64,
+}
+
+impl Database {
+    /// Begins a bulk load. Costs nothing until there are entries.
+    pub fn ingest(&self, options: IngestOptions) -> Ingest {
+        Ingest::new(&self.handle.db, options)
+    }
+}
+
+impl Keyspace {
+    /// Loads entries whose keys ascend, as one commit: see [`Ingest`]. If one is refused, nothing is loaded.
+    ///
+    /// ```
+    /// # fn main() -> cairn::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = cairn::Database::open(dir.path())?;
+    /// # let squares = db.keyspace("squares", cairn::KeyspaceOptions::default())?;
+    /// squares.ingest((0u32..1000).map(|n| (n.to_be_bytes(), (n * n).to_be_bytes())))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Ingest::put`] and [`Ingest::commit`].
+    pub fn ingest<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        entries: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<Ingested> {
+        let mut load = Ingest::new(self.database(), IngestOptions::default());
+        entries.into_iter().try_for_each(|(key, value)| load.put(self, key, value))?;
+        load.commit()
+    }
+}
+
+impl Ingest {
+    fn new(db: &Arc<DbInner>, options: IngestOptions) -> Ingest {
+        let (seq, began) = (db.visible.newest(), db.env.monotonic());
+        Ingest { db: db.clone(), options, parts: Vec::new(), latest: 0, seq, began, failed: None }
+    }
+
+    /// Adds a put.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the key does not come after the last one of its keyspace and the load is not [unsorted](IngestOptions::unsorted), if
+    /// the keyspace takes no bulk load or belongs to another database, or if key or value are refused as by [`Keyspace::put`]: then the load is
+    /// what it was before. `Closed`; errors of writing, after which all calls return the same error.
+    pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let expiry = keyspace.inner.default_expiry();
+        self.add(&keyspace.inner, Entry::put(key.as_ref(), value.as_ref()).until(expiry))
+    }
+
+    /// Adds a put of an entry that lives until `expiry`: see [`Keyspace::put_until`].
+    ///
+    /// # Errors
+    /// As for [`Ingest::put`].
+    pub fn put_until(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: Time,
+    ) -> Result<()> {
+        self.add(&keyspace.inner, Entry::put(key.as_ref(), value.as_ref()).until(Some(expiry)))
+    }
+
+    /// Adds a put of an entry that lives for `ttl` from now on: see [`Keyspace::put_with_ttl`].
+    ///
+    /// # Errors
+    /// As for [`Ingest::put`].
+    pub fn put_with_ttl(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        ttl: Duration,
+    ) -> Result<()> {
+        let expiry = keyspace.inner.clock.after(ttl);
+        self.add(&keyspace.inner, Entry::put(key.as_ref(), value.as_ref()).until(Some(expiry)))
+    }
+
+    /// Adds all entries of a file that a [`TableBuilder`](super::TableBuilder) has written. The file is read once, verified on the way, and not changed.
+    ///
+    /// # Errors
+    /// As for [`Ingest::put`]; `NotFound` and other errors of opening and reading the file; `Corruption`, with file and offset; `Unsupported` if a
+    /// newer version wrote it. The entries before the error are part of the load.
+    pub fn put_table(&mut self, keyspace: &Keyspace, path: impl AsRef<Path>) -> Result<()> {
+        let mut entries = TableReader::open(&self.db.env, path.as_ref())?;
+        while let Some(mut entry) = entries.entry()? {
+            if entry.expiry.is_none() {
+                entry = entry.until(keyspace.inner.default_expiry());
+            }
+            self.add(&keyspace.inner, entry)?;
+            entries.next()?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, keyspace: &Arc<KeyspaceInner>, entry: Entry<'_>) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        keyspace.check_of(self.db.identity)?;
+        keyspace.limits.check(entry.key, entry.value)?;
+        keyspace.check_kind(EntryKind::Put, entry.value)?;
+        keyspace.check_expiry(entry.expiry, entry.value.len())?;
+        // Closing waits for calls that use the directory.
+        let db = self.db.clone();
+        let _call = db.begin_call()?;
+        self.choose(keyspace)?;
+        let part = &mut self.parts[self.latest];
+        if part.sorter.is_none() {
+            part.check_order(entry.key)?;
+        }
+        let added = part.add(&db, entry);
+        if let Err(error) = &added {
+            self.failed = Some(error.clone());
+        }
+        added
+    }
+
+    /// Makes the part of a keyspace the latest one.
+    fn choose(&mut self, keyspace: &Arc<KeyspaceInner>) -> Result<()> {
+        if self.parts.get(self.latest).is_some_and(|part| part.keyspace.id == keyspace.id) {
+            return Ok(());
+        }
+        let known = self.parts.iter().position(|part| part.keyspace.id == keyspace.id);
+        self.latest = match known {
+            Some(place) => place,
+            None => {
+                self.parts.push(Part::new(&self.db, keyspace, self.seq, self.options)?);
+                self.parts.len() - 1
+            }
+        };
+        Ok(())
+    }
+
+    /// Makes the load part of the database, as one commit that is durable. Without entries this does nothing.
+    ///
+    /// # Errors
+    /// Errors of writing, and those of flushes; `Closed` if the database was closed or one of the keyspaces dropped. Nothing is loaded then, and nothing of it
+    /// stays, unless writing has ended with `ReadOnly`: then the load may be there after the next opening, as a whole.
+    pub fn commit(mut self) -> Result<Ingested> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if self.parts.is_empty() {
+            return Ok(Ingested::default());
+        }
+        let db = self.db.clone();
+        let _call = db.begin_call()?;
+        let mut sorted_bytes = 0;
+        for part in &mut self.parts {
+            sorted_bytes += part.write_sorted(&db)?;
+            part.writer.end()?;
+        }
+        let seq = self.seq;
+        let into_built = |Part { keyspace, writer, user_bytes, .. }| {
+            let output = writer.into_output();
+            Built { keyspace, output, seq, user_bytes }
+        };
+        let built: Vec<Built> = self.parts.drain(..).map(into_built).collect();
+        let tables = || built.iter().flat_map(|part| &part.output.added);
+        let mut done = Ingested {
+            seq: 0,
+            entries: tables().map(|meta| meta.entries).sum(),
+            tables: tables().count() as u64,
+            bytes: tables().map(|meta| meta.file_size).sum(),
+        };
+        done.seq = db.attach(&built)?;
+        let time = db.env.monotonic().saturating_sub(self.began);
+        db.counters.ingest.lock().note(sorted_bytes, sorted_bytes + done.bytes, time);
+        Ok(done)
+    }
+
+    /// Bytes of the tables so far, without what is still to be sorted.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.writer.bytes()).sum()
+    }
+}
+
+impl Drop for Ingest {
+    /// Removes the files of a load that was not committed. Once the database is closed, they are no longer this one's: the next opening removes them.
+    fn drop(&mut self) {
+        if self.parts.is_empty() {
+            return;
+        }
+        let db = self.db.clone();
+        if let Ok(_call) = db.begin_call()
+            && !planted(Bug::LeaveLoads)
+        {
+            for part in self.parts.drain(..) {
+                part.sorter.into_iter().for_each(|sorter| sorter.abandon(&db));
+                part.writer.abandon();
+            }
+        }
+    }
+}
+
+impl Part {
+    fn new(db: &DbInner, keyspace: &Arc<KeyspaceInner>, seq: Seq, options: IngestOptions) -> Result<Part> {
+        keyspace.check_order()?;
+        if keyspace.historical().is_some() {
+            let what = "keeps its versions by the option history, and takes no bulk load";
+            return Err(Error::invalid(format!("keyspace {:?} {what}", keyspace.name)));
+        }
+        let version = keyspace.read_state.load().version.clone();
+        Ok(Part {
+            keyspace: keyspace.clone(),
+            writer: IngestWriter::new(&db.env, &db.dir, keyspace.tree_options(), &version, seq),
+            sorter: options.sort_bytes.map(Sorter::new),
+            last_key: None,
+            stored: Vec::new(),
+            user_bytes: 0,
+        })
+    }
+
+    /// Checks that `key` comes after the last one, and remembers it.
+    fn check_order(&mut self, key: &[u8]) -> Result<()> {
+        let last = self.last_key.get_or_insert_default();
+        let is_first = self.user_bytes == 0 && last.is_empty();
+        if !is_first && *key <= **last {
+            let shown = |key: &[u8]| key[..key.len().min(SHOWN)].escape_ascii().to_string();
+            return Err(Error::invalid(format!(
+                "keyspace {:?}: in a sorted bulk load key \"{}\" cannot follow \"{}\"",
+                self.keyspace.name,
+                shown(key),
+                shown(last)
+            )));
+        }
+        last.clear();
+        last.extend_from_slice(key);
+        Ok(())
+    }
+
+    fn add(&mut self, db: &DbInner, entry: Entry<'_>) -> Result<()> {
+        let (kind, stored) = match entry.expiry {
+            None => (EntryKind::Put, entry.value),
+            Some(expiry) => {
+                self.stored.clear();
+                self.stored.extend_from_slice(entry.value);
+                self.stored.extend_from_slice(&expiry_bytes(expiry));
+                (EntryKind::ExpiringPut, &self.stored[..])
+            }
+        };
+        self.user_bytes += (entry.key.len() + entry.value.len()) as u64;
+        match &mut self.sorter {
+            Some(sorter) => sorter.add(db, entry.key, kind, stored),
+            None => self.writer.add(entry.key, kind, stored, || db.new_number()),
+        }
+    }
+
+    /// Writes what was sorted. Returns the bytes that were written for sorting, and read again.
+    fn write_sorted(&mut self, db: &DbInner) -> Result<u64> {
+        let Some(mut sorter) = self.sorter.take() else { return Ok(0) };
+        let writer = &mut self.writer;
+        let written =
+            sorter.finish(db, |key, kind, stored| writer.add(key, kind, stored, || db.new_number()));
+        let bytes = sorter.run_bytes();
+        sorter.abandon(db);
+        written.map(|()| bytes)
+    }
+}
