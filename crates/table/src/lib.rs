@@ -44,4 +44,4 @@ pub use read::cursor::{ScanCursor, TableCursor};
 pub use read::nonblocking_read::PendingRead;
 pub use read::samples::Sample;
 pub use read::table::Table;
-pub use write::writer::TableWriter;
+pub use write::writer::{TableWriter, UnsyncedTable};

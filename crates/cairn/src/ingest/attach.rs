@@ -19,17 +19,16 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The tables of one keyspace.
 pub(super) struct Built {
     pub keyspace: Arc<KeyspaceInner>,
-    /// With the sequence number `seq` in the files.
+    /// In the order of their keys. All entries of a table have one sequence number in its file.
     pub output: JobOutput,
-    pub seq: Seq,
     pub user_bytes: u64,
 }
 
 impl Built {
     /// The tables when their entries have the sequence number `seq`.
     fn tables_at(&self, seq: Seq) -> impl Iterator<Item = TableMeta> {
-        let shift = seq - self.seq;
-        self.output.added.iter().map(move |meta| meta.clone().shifted(shift).expect("it becomes `seq`"))
+        let shifted = move |meta: &TableMeta| meta.clone().shifted(seq - meta.max_seq);
+        self.output.added.iter().map(move |meta| shifted(meta).expect("it becomes `seq`"))
     }
 }
 

@@ -101,11 +101,14 @@ pub struct Ingested {
 pub struct Ingest {
     db: Arc<DbInner>,
     options: IngestOptions,
+    /// Those of loads that were joined come last.
     parts: Vec<Part>,
     /// The keyspace of the last entry.
     latest: usize,
     /// The newest sequence number when the load began.
     seq: Seq,
+    /// Bytes that sorting took in loads that were joined.
+    sorted_bytes: u64,
     began: Duration,
     failed: Option<Error>,
 }
@@ -156,7 +159,8 @@ impl Keyspace {
 impl Ingest {
     fn new(db: &Arc<DbInner>, options: IngestOptions) -> Ingest {
         let (seq, began) = (db.visible.newest(), db.env.monotonic());
-        Ingest { db: db.clone(), options, parts: Vec::new(), latest: 0, seq, began, failed: None }
+        let (db, parts) = (db.clone(), Vec::new());
+        Ingest { db, options, parts, latest: 0, seq, sorted_bytes: 0, began, failed: None }
     }
 
     /// Adds a put.
@@ -255,6 +259,59 @@ impl Ingest {
         Ok(())
     }
 
+    /// Adds all that another load of the same database has: both become one commit. So several threads load in parallel, each its own range of keys.
+    ///
+    /// ```
+    /// use cairn::{Database, IngestOptions, KeyspaceOptions};
+    ///
+    /// # fn main() -> cairn::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = Database::open(dir.path())?;
+    /// let numbers = db.keyspace("numbers", KeyspaceOptions::default())?;
+    /// let load_range = |range: std::ops::Range<u32>| {
+    ///     let mut load = db.ingest(IngestOptions::default());
+    ///     for n in range {
+    ///         load.put(&numbers, n.to_be_bytes(), "")?;
+    ///     }
+    ///     Ok(load)
+    /// };
+    /// let (mut low, high) = std::thread::scope(|scope| {
+    ///     let high = scope.spawn(|| load_range(5_000..10_000));
+    ///     cairn::Result::Ok((load_range(0..5_000)?, high.join().unwrap()?))
+    /// })?;
+    /// low.join(high)?;
+    /// assert_eq!(low.commit()?.entries, 10_000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the other load belongs to another database, or if in one of the keyspaces the keys of one load lie among those of the other
+    /// (told here or by [`Ingest::commit`]); an error that one of the loads has met; those of writing what is left of the other load.
+    pub fn join(&mut self, mut other: Ingest) -> Result<()> {
+        if other.db.identity != self.db.identity {
+            return Err(Error::invalid("a bulk load of another database cannot be joined"));
+        }
+        if let Some(error) = self.failed.as_ref().or(other.failed.as_ref()) {
+            return Err(error.clone());
+        }
+        let db = self.db.clone();
+        let _call = db.begin_call()?;
+        self.sorted_bytes += other.end(&db)?;
+        self.parts.append(&mut other.parts);
+        Ok(())
+    }
+
+    /// Writes all that is left. Returns the bytes that sorting took.
+    fn end(&mut self, db: &DbInner) -> Result<u64> {
+        let mut sorted_bytes = std::mem::take(&mut self.sorted_bytes);
+        for part in &mut self.parts {
+            sorted_bytes += part.write_sorted(db)?;
+            part.writer.end()?;
+        }
+        Ok(sorted_bytes)
+    }
+
     /// Makes the load part of the database, as one commit that is durable. Without entries this does nothing.
     ///
     /// # Errors
@@ -269,17 +326,25 @@ impl Ingest {
         }
         let db = self.db.clone();
         let _call = db.begin_call()?;
-        let mut sorted_bytes = 0;
-        for part in &mut self.parts {
-            sorted_bytes += part.write_sorted(&db)?;
-            part.writer.end()?;
+        let sorted_bytes = self.end(&db)?;
+        let mut built: Vec<Built> = Vec::new();
+        for Part { keyspace, writer, user_bytes, .. } in self.parts.drain(..) {
+            let mut output = writer.into_output();
+            match built.iter_mut().find(|built| built.keyspace.id == keyspace.id) {
+                None => built.push(Built { keyspace, output, user_bytes }),
+                Some(built) => {
+                    built.output.added.append(&mut output.added);
+                    built.output.sketches.append(&mut output.sketches);
+                    built.output.uncommitted.append(&mut output.uncommitted);
+                    built.user_bytes += user_bytes;
+                }
+            }
         }
-        let seq = self.seq;
-        let into_built = |Part { keyspace, writer, user_bytes, .. }| {
-            let output = writer.into_output();
-            Built { keyspace, output, seq, user_bytes }
-        };
-        let built: Vec<Built> = self.parts.drain(..).map(into_built).collect();
+        built.iter_mut().for_each(|built| built.output.added.sort_by(|a, b| a.smallest.cmp(&b.smallest)));
+        if let Some(error) = built.iter().find_map(overlap) {
+            built.iter().for_each(|built| db.discard(&built.output.added));
+            return Err(error);
+        }
         let tables = || built.iter().flat_map(|part| &part.output.added);
         let mut done = Ingested {
             seq: 0,
@@ -317,6 +382,22 @@ impl Drop for Ingest {
     }
 }
 
+/// The error if tables of loads that were joined overlap.
+fn overlap(built: &Built) -> Option<Error> {
+    let pair = built.output.added.windows(2).find(|pair| pair[0].largest >= pair[1].smallest)?;
+    Some(Error::invalid(format!(
+        "keyspace {:?}: of bulk loads that were joined, one goes up to key \"{}\", and another begins at \"{}\"",
+        built.keyspace.name,
+        shown(&pair[0].largest),
+        shown(&pair[1].smallest)
+    )))
+}
+
+/// A key, for an error.
+fn shown(key: &[u8]) -> String {
+    key[..key.len().min(SHOWN)].escape_ascii().to_string()
+}
+
 impl Part {
     fn new(db: &DbInner, keyspace: &Arc<KeyspaceInner>, seq: Seq, options: IngestOptions) -> Result<Part> {
         keyspace.check_order()?;
@@ -340,7 +421,6 @@ impl Part {
         let last = self.last_key.get_or_insert_default();
         let is_first = self.user_bytes == 0 && last.is_empty();
         if !is_first && *key <= **last {
-            let shown = |key: &[u8]| key[..key.len().min(SHOWN)].escape_ascii().to_string();
             return Err(Error::invalid(format!(
                 "keyspace {:?}: in a sorted bulk load key \"{}\" cannot follow \"{}\"",
                 self.keyspace.name,

@@ -12,7 +12,7 @@
 //! removes them.
 
 use crate::state::DbInner;
-use base::{Cursor, EntryKind, Error, ErrorKind, Result, Trailer};
+use base::{Cursor, EntryKind, Error, ErrorKind, Result, Trailer, head, shared_prefix};
 use table::{Compression, ScanCursor, TableFormat, TableMeta, TableOptions, TableWriter};
 use tree::MergeCursor;
 
@@ -27,7 +27,7 @@ const RUNS_PER_TIER: usize = 16;
 
 /// Where an entry is in the buffer.
 struct Place {
-    /// The first bytes of the key, which decide most comparisons.
+    /// The first bytes of the key behind what all keys begin with, which decide most comparisons. Set before they are sorted.
     head: u64,
     start: usize,
     key_len: u32,
@@ -70,7 +70,7 @@ impl Sorter {
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(stored);
         let (key_len, stored_len) = (key.len() as u32, stored.len() as u32);
-        self.places.push(Place { head: base::head(key), start, key_len, stored_len, kind });
+        self.places.push(Place { head: 0, start, key_len, stored_len, kind });
         Ok(())
     }
 
@@ -78,6 +78,9 @@ impl Sorter {
     fn drain(&mut self, mut visit: impl FnMut(&[u8], EntryKind, &[u8]) -> Result<()>) -> Result<()> {
         let bytes = &self.bytes;
         let key = |place: &Place| &bytes[place.start..][..place.key_len as usize];
+        let Some(first) = self.places.first().map(key) else { return Ok(()) };
+        let shared = self.places.iter().map(|place| shared_prefix(first, key(place))).min().unwrap_or(0);
+        self.places.iter_mut().for_each(|place| place.head = head(&key(place)[shared..]));
         // Of equal keys the last comes first.
         self.places.sort_unstable_by(|a, b| {
             (a.head.cmp(&b.head)).then_with(|| key(a).cmp(key(b))).then_with(|| b.start.cmp(&a.start))
@@ -162,7 +165,8 @@ fn write_table(db: &DbInner, fill: impl FnOnce(&mut TableWriter) -> Result<()>) 
     };
     let mut writer = TableWriter::create(&db.env, &db.dir, db.new_number(), &options)?;
     match fill(&mut writer) {
-        Ok(()) => writer.finish(),
+        // No one reads it after a crash.
+        Ok(()) => writer.finish_unsynced().map(|(table, _)| table),
         Err(error) => {
             let _ = writer.abandon();
             Err(error)

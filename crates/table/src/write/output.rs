@@ -14,12 +14,17 @@ use std::sync::Arc;
 /// Bytes gathered before they are appended to the file.
 const OUTPUT: usize = 512 << 10;
 
+/// The same, for a writer that nothing waits for: the disk has more to do at once, and reads wait longer behind it.
+const LARGE_OUTPUT: usize = 4 << 20;
+
 /// The file of a table, and the bytes that were built and not yet appended to it.
 pub(super) struct Output {
     pub(super) path: PathBuf,
     file: Box<dyn WriteFile>,
     number: u64,
     bytes: Vec<u8>,
+    /// How many of them are appended at once.
+    piece: usize,
     /// Offset in the file of the first of `bytes`.
     offset: u64,
     compressor: Compressor,
@@ -37,7 +42,8 @@ impl Output {
     ) -> Result<Output> {
         let compressor = Compressor::new(options.compression)?;
         let file = env.create(&path)?;
-        Ok(Output { path, file, number, bytes: Vec::new(), offset: 0, compressor, failed: false })
+        let (bytes, piece) = (Vec::new(), OUTPUT);
+        Ok(Output { path, file, number, bytes, piece, offset: 0, compressor, failed: false })
     }
 
     /// Where the next block begins in the file.
@@ -92,9 +98,20 @@ impl Output {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Appends larger pieces from now on.
+    pub(super) fn append_large_pieces(&mut self) {
+        self.piece = LARGE_OUTPUT;
+    }
+
+    /// Frees the memory for bytes that are to come.
+    pub(super) fn free(&mut self) {
+        self.bytes = Vec::new();
+        self.compressor.shrink(0);
+    }
+
     /// Appends to the file once enough bytes have gathered.
     pub(super) fn flush(&mut self) -> Result<()> {
-        if self.bytes.len() < OUTPUT { Ok(()) } else { self.append() }
+        if self.bytes.len() < self.piece { Ok(()) } else { self.append() }
     }
 
     /// Appends what has gathered to the file.
@@ -104,7 +121,7 @@ impl Output {
         appended?;
         self.offset += self.bytes.len() as u64;
         self.bytes.clear();
-        self.bytes.shrink_to(4 * OUTPUT);
+        self.bytes.shrink_to(4 * self.piece);
         self.compressor.shrink(4 * OUTPUT);
         Ok(())
     }

@@ -13,10 +13,14 @@ use base::{EntryKind, Result, Seq, Slice, Trailer};
 use env::Env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use table::{TableMeta, TableWriter, table_file_name};
+use table::{TableMeta, TableWriter, UnsyncedTable, table_file_name};
 
 /// Bytes of a table, unless guards have a size of their own.
 const TABLE_BYTES: u64 = 32 << 20;
+
+/// Finished tables are synced when there are so many. The operating system writes them to the disk meanwhile, so that few bytes are left to wait
+/// for, and the first of several syncs in a row writes the metadata of all of them.
+const MAX_UNSYNCED: usize = 32;
 
 /// Writes the tables of one keyspace in a bulk load. If it is dropped without [`IngestWriter::abandon`], they stay where they are, for
 /// the next opening of the database to remove.
@@ -31,6 +35,7 @@ pub struct IngestWriter {
     seq: Seq,
     writer: Option<TableWriter>,
     sketch: Sketch,
+    unsynced: Vec<UnsyncedTable>,
     done: JobOutput,
 }
 
@@ -54,6 +59,7 @@ impl IngestWriter {
             seq,
             writer: None,
             sketch: Sketch::default(),
+            unsynced: Vec::new(),
             done: JobOutput::default(),
             options,
         }
@@ -90,7 +96,9 @@ impl IngestWriter {
             Some(writer) => writer,
             None => {
                 let options = filter_options(&self.options.table, true);
-                self.writer.insert(TableWriter::create(&self.env, &self.dir, next_number(), &options)?)
+                let mut writer = TableWriter::create(&self.env, &self.dir, next_number(), &options)?;
+                writer.append_large_pieces();
+                self.writer.insert(writer)
             }
         };
         writer.add_hashed(key, hash, Trailer::new(self.seq, kind), value)
@@ -99,12 +107,16 @@ impl IngestWriter {
     fn finish_table(&mut self) -> Result<()> {
         if let Some(writer) = self.writer.take() {
             // After an error there is no file.
-            let meta = writer.finish()?;
+            let (meta, unsynced) = writer.finish_unsynced()?;
+            self.unsynced.push(unsynced);
             let sketch = std::mem::take(&mut self.sketch).finish(false);
             self.done.sketches.extend(sketch.map(|sketch| (meta.number, sketch)));
             self.done.added.push(meta);
         }
-        Ok(())
+        match self.unsynced.len() == MAX_UNSYNCED {
+            true => self.sync(),
+            false => Ok(()),
+        }
     }
 
     /// Bytes of the tables so far.
@@ -114,7 +126,12 @@ impl IngestWriter {
 
     /// Ends the last table. The tables are durable on return, their directory entries are not.
     pub fn end(&mut self) -> Result<()> {
-        self.finish_table()
+        self.finish_table()?;
+        self.sync()
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.unsynced.drain(..).try_for_each(UnsyncedTable::sync)
     }
 
     /// What was written, after [`IngestWriter::end`]. It belongs to the caller now.
