@@ -220,14 +220,10 @@ bugs! {
     ListBeforeContents,
     /// contents of older generations of a backup are removed
     CollectByNewest,
-    /// the tables of a bulk load are attached before their directory is synced
-    AttachBeforeDirectorySync,
     /// a bulk load is attached although its keyspaces have older entries in memory
     AttachBesideMemtables,
     /// a bulk load is durable before the writes before it
     AttachBeforeLogSync,
-    /// a bulk load is visible in one keyspace before it is in another
-    PublishBeforeAttach,
     /// the files of a load that is given up stay until the next opening
     LeaveLoads,
 }

@@ -130,6 +130,11 @@ struct MergePage;
 #[doc = include_str!("../../../docs/backup.md")]
 struct BackupPage;
 
+/// And that of the page on bulk loads.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/bulk-load.md")]
+struct BulkLoadPage;
+
 /// And that of the page on transactions.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/transactions.md")]

@@ -76,6 +76,36 @@ fn hostile_records_go_round_in_every_format() {
 }
 
 #[test]
+fn a_bulk_load_is_all_or_nothing() {
+    let cairn = Cairn::new();
+    let bulk = ["--bulk", cities().to_str().unwrap()].map(str::to_owned);
+    let bulk: Vec<&str> = bulk.iter().map(String::as_str).collect();
+    assert!(cairn.ok("load", &bulk).contains("loaded 20,035 records"));
+    let original = std::fs::read(cities()).unwrap();
+    assert!(cairn.run("dump", &[]).out == original);
+    // Records in any order, of which the last with a key counts; or in order, which is checked.
+    let lines = b"b\t1\na\t2\nb\t3\n";
+    cairn.run_with("load", &["-k", "any", "--create", "--bulk"], lines).ok();
+    assert_eq!(cairn.ok("dump", &["-k", "any"]), "a\t2\nb\t3\n");
+    let refused = cairn.run_with("load", &["-k", "in-order", "--create", "--bulk", "--sorted"], lines);
+    assert!(refused.err.contains("cannot follow"), "{}", refused.err);
+    assert_eq!(cairn.ok("scan", &["-k", "in-order", "--count"]), "0\n");
+    // A bad line: nothing, or all others.
+    let bad = b"c\t1\nd\ne\t2\n";
+    let args = ["-k", "any", "--bulk", "--key", "1", "--value", "2"];
+    assert_eq!(cairn.run_with("load", &args, bad).code, 6);
+    assert_eq!(cairn.ok("scan", &["-k", "any", "--count"]), "2\n");
+    let skipped = cairn.run_with("load", &[&args[..], &["--skip-bad"]].concat(), bad);
+    assert!(skipped.ok().contains("loaded 2 records"));
+    assert_eq!(cairn.ok("scan", &["-k", "any", "--count"]), "4\n");
+    // Keyspaces that take none.
+    for set in ["history=all", "engine=hash_log"] {
+        let refused = cairn.run_with("load", &["-k", set, "--create", "--set", set, "--bulk"], lines);
+        assert!(refused.code == 2 || refused.code == 1, "{:?}", refused.code);
+    }
+}
+
+#[test]
 fn the_cities_go_round() {
     let cairn = Cairn::new();
     assert!(cairn.ok("load", &[cities().to_str().unwrap()]).contains("20,035"));

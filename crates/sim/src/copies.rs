@@ -51,7 +51,7 @@ pub fn run(n: u64) -> Outcome<u64> {
 }
 
 /// What is in each keyspace.
-type Moment = Vec<BTreeMap<Vec<u8>, Vec<u8>>>;
+pub(crate) type Moment = Vec<BTreeMap<Vec<u8>, Vec<u8>>>;
 
 struct World {
     env: Arc<SimEnv>,
@@ -67,18 +67,18 @@ struct World {
     compared: u64,
 }
 
-fn options(set: &OptionSet) -> Options {
+pub(crate) fn options(set: &OptionSet) -> Options {
     set.options.clone().durability(Durability::Buffered)
 }
 
-fn open_keyspaces(db: &Database, set: &OptionSet) -> Outcome<Vec<Keyspace>> {
+pub(crate) fn open_keyspaces(db: &Database, set: &OptionSet) -> Outcome<Vec<Keyspace>> {
     let all = set.keyspaces.iter().zip(0..);
     Ok(all
         .map(|(options, n)| db.keyspace(&format!("k{n}"), options.clone()))
         .collect::<cairn::Result<_>>()?)
 }
 
-fn contents(keyspaces: &[Keyspace]) -> Outcome<Moment> {
+pub(crate) fn contents(keyspaces: &[Keyspace]) -> Outcome<Moment> {
     let content = |keyspace: &Keyspace| {
         keyspace.entries().map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec()))).collect()
     };
@@ -86,7 +86,7 @@ fn contents(keyspaces: &[Keyspace]) -> Outcome<Moment> {
 }
 
 /// Fails unless both are the same.
-fn compare(what: &str, found: &Moment, moment: &Moment) -> Outcome {
+pub(crate) fn compare(what: &str, found: &Moment, moment: &Moment) -> Outcome {
     for (at, (found, moment)) in found.iter().zip(moment).enumerate() {
         let differs = |(key, value): &(&Vec<u8>, &Vec<u8>)| moment.get(*key) != Some(*value);
         let wrong =
@@ -311,8 +311,20 @@ fn is_manifest(path: &std::path::Path, dir: &str) -> bool {
     path.starts_with(dir) && name.starts_with("manifest-") && !name.ends_with(".tmp")
 }
 
+/// A value. Operators of some sets take values of certain lengths only.
+pub(crate) fn draw_value(keyspace: &Keyspace, rng: &mut Rng) -> Vec<u8> {
+    match keyspace.options().merge {
+        cairn::Merge::None | cairn::Merge::Append => {
+            let mut value = vec![0; *rng.pick(&[8, 60, 600])];
+            rng.fill(&mut value);
+            value
+        }
+        _ => rng.next_u64().to_le_bytes().to_vec(),
+    }
+}
+
 /// A put, a delete or a batch, which the model follows.
-fn write(db: &Database, keyspaces: &[Keyspace], model: &mut Moment, rng: &mut Rng) -> Outcome {
+pub(crate) fn write(db: &Database, keyspaces: &[Keyspace], model: &mut Moment, rng: &mut Rng) -> Outcome {
     let mut batch = db.batch();
     let single = rng.chance(9, 10);
     for at in 0..keyspaces.len() {
@@ -325,16 +337,7 @@ fn write(db: &Database, keyspaces: &[Keyspace], model: &mut Moment, rng: &mut Rn
             batch.delete(&keyspaces[at], &key);
             model[at].remove(&key);
         } else {
-            // Operators of some sets take values of certain lengths only.
-            let value = match keyspaces[at].options().merge {
-                cairn::Merge::None | cairn::Merge::Append => {
-                    let len = *rng.pick(&[8, 60, 600]);
-                    let mut value = vec![0; len];
-                    rng.fill(&mut value);
-                    value
-                }
-                _ => rng.next_u64().to_le_bytes().to_vec(),
-            };
+            let value = draw_value(&keyspaces[at], rng);
             batch.put(&keyspaces[at], &key, &value);
             model[at].insert(key, value);
         }

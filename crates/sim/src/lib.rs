@@ -11,6 +11,7 @@
 //! | [`history`] | recorded histories of many threads have one order that explains all results, and the states after crashes (P1, P2, P6) |
 //! | [`lifetime`] | however a database is closed and reopened, no acknowledged write is lost, and no old handle affects it (P1 to P3) |
 //! | [`copies`] | checkpoints and backups have the content of their moment, also after power cuts at any operation of a copy (P1 to P3) |
+//! | [`loads`] | bulk loads are there as a whole or not at all, above everything before them, also after power cuts at any operation of a load (P1 to P3) |
 //! | [`filters`] | a keyspace with a compaction filter answers like a map in which entries may be filtered, to readers beside compactions, too (P5, P6) |
 //! | [`versions`] | keyspaces with history answer like a map of versions, through crashes, late writes and retention (P1 to P3) |
 //! | [`kill`] | after `kill -9` on the real file system no acknowledged write is lost |
@@ -34,6 +35,7 @@ pub mod history;
 pub mod jobs;
 pub mod kill;
 pub mod lifetime;
+pub mod loads;
 pub mod machine;
 pub mod model;
 pub mod ordering;

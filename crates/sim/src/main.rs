@@ -9,8 +9,8 @@ use sim::kill::{self, ChildArgs, KillCounts};
 use sim::random::fresh_seed;
 use sim::sets::option_sets;
 use sim::{
-    Finding, Outcome, copies, crash, damage, extreme, fault, filters, history, lifetime, machine, session,
-    soak, threads, versions,
+    Finding, Outcome, copies, crash, damage, extreme, fault, filters, history, lifetime, loads, machine,
+    session, soak, threads, versions,
 };
 use std::process::ExitCode;
 use std::time::Duration;
@@ -155,6 +155,12 @@ enum Command {
         #[arg(long)]
         seed: u64,
     },
+    /// Compare bulk loads with maps
+    Loads {
+        /// Seed of the run; does not determine how background work interleaves
+        #[arg(long)]
+        seed: u64,
+    },
     /// Compare a keyspace with a compaction filter with a map
     Filters {
         /// Seed of the run; does not determine how compactions interleave
@@ -220,6 +226,7 @@ fn run(command: Command) -> Outcome {
             println!("failed operations: {}", fault::run(seed, fault::Focus { at, fault, trace })?);
         }
         Command::Copies { seed } => println!("copies compared: {}", copies::run(seed)?),
+        Command::Loads { seed } => println!("loads compared: {}", loads::run(seed)?),
         Command::Filters { seed } => println!("calls: {}", filters::run(seed)?),
         Command::Versions { seed } => println!("comparisons: {}", versions::execute(seed)?),
         Command::Hole { seed } => println!("recoveries: {}", crash::hole::run(seed)?),

@@ -11,7 +11,8 @@ use crate::jobs::{Job, run_all};
 use crate::random::derive;
 use crate::sets::option_sets;
 use crate::{
-    copies, crash, damage, extreme, fault, filters, history, kill, lifetime, session, threads, versions,
+    copies, crash, damage, extreme, fault, filters, history, kill, lifetime, loads, session, threads,
+    versions,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,6 +47,10 @@ pub fn suites() -> Vec<Suite> {
         Suite {
             counts: "copies compared",
             jobs: |seed, _| (0..20).map(|i| copies::job(derive(seed, i) >> 8)).collect(),
+        },
+        Suite {
+            counts: "bulk loads compared",
+            jobs: |seed, _| (0..20).map(|i| loads::job(derive(seed, i) >> 8)).collect(),
         },
         Suite {
             counts: "calls beside filters",

@@ -11,6 +11,7 @@ mod harness;
 mod history;
 mod kill;
 mod lifetimes;
+mod loads;
 mod machine;
 mod model;
 mod threads;

@@ -8,7 +8,7 @@ use cairn::planted::{Bug, plant};
 use sim::crash::{self, Coverage};
 use sim::jobs::{Job, run_all};
 use sim::sets::option_sets;
-use sim::{copies, damage, fault, filters, history, lifetime, session, threads, versions};
+use sim::{copies, damage, fault, filters, history, lifetime, loads, session, threads, versions};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,7 @@ const LIFETIMES: Suite =
     ("lifetimes", |n| lifetime::job(env!("CARGO_BIN_EXE_cairn-sim").into(), n, &Arc::default()));
 const VERSIONS: Suite = ("versions", versions::job);
 const COPIES: Suite = ("copies", copies::job);
+const LOADS: Suite = ("loads", loads::job);
 const FILTERS: Suite = ("filters", filters::job);
 const THREADS: Suite = ("threads", |n| threads::job(n, Duration::from_secs(2)));
 
@@ -111,6 +112,7 @@ fn suite(bug: Bug) -> Suite {
         Bug::JoinNewestFirst | Bug::JoinAcrossReaders | Bug::JoinWithoutOlder | Bug::JoinToDeletedRange => {
             APPENDS
         }
+        Bug::AttachBesideMemtables | Bug::AttachBeforeLogSync | Bug::LeaveLoads => LOADS,
         Bug::RecycleLinkedLog | Bug::CopyUnsyncedLogs | Bug::ListBeforeContents | Bug::CollectByNewest => {
             COPIES
         }

@@ -47,10 +47,9 @@ impl DbInner {
     }
 
     fn try_attach(&self, parts: &[Built]) -> Result<Seq> {
-        if !planted(Bug::AttachBeforeDirectorySync) {
-            let synced = self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed());
-            synced.map_err(|e| self.poison_on_sync_error(e))?;
-        }
+        // Establishing a log syncs the directory, too, but for another purpose.
+        let synced = self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed());
+        synced.map_err(|e| self.poison_on_sync_error(e))?;
         let keyspaces: Vec<_> = parts.iter().map(|part| part.keyspace.clone()).collect();
         // Most of what is in memory, while writers go on.
         self.flush_keyspaces(&keyspaces)?;
@@ -132,12 +131,6 @@ impl DbInner {
             self.counters.note_writes(0, *user_bytes);
         }
         self.counters.note_writes(entries, 0);
-        if planted(Bug::PublishBeforeAttach) {
-            self.visible.publish(seq, seq);
-            crate::sync::yield_now();
-            self.apply(&edit.trees, &FlushedCounts::default())?;
-            return Ok(seq);
-        }
         self.apply(&edit.trees, &FlushedCounts::default())?;
         self.visible.publish(seq, seq);
         self.update_slowdown(&self.state.lock());

@@ -8,7 +8,7 @@ use crate::progress::Progress;
 use crate::store::{Create, NewKeyspace, Store};
 use crate::text::{counted, escape_short, human_bytes};
 use crate::times::TimeUnit;
-use cairn::{Batch, ErrorKind, Time};
+use cairn::{Batch, ErrorKind, Ingest, IngestOptions, Time};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -26,6 +26,7 @@ Examples:
   zcat Packages.gz | cairn load --db /tmp/d --format paragraphs --key Package,Version,Architecture
   cairn dump --db /tmp/a | cairn load --db /tmp/b               copy a keyspace
   cairn load --db /tmp/d -k prices prices.csv --key item --timestamp time     records with times, in any order
+  cairn load --db /tmp/d -k words --create --bulk words.txt     into tables directly: all of the file, or nothing
   cairn load --db /tmp/d -k sessions --expiry 2 sessions.tsv    what `dump --expiry` wrote: the second column is the expiry
   cairn load --db /tmp/d -k prices --create --set history=all --history prices.tsv   what `dump --history` wrote
 
@@ -34,11 +35,14 @@ other one of two columns, or otherwise the whole record without its line end. In
 value column are escapes for bytes. JSON lines without --key have the fields key and value, or key_hex and value_hex.
 A file without a known extension, and standard input, are TSV unless --format names another format.
 
-A bad line ends the load with exit code 6. The records before it are loaded, and the message says how many.";
+A bad line ends the load with exit code 6. The records before it are loaded, and the message says how many; with --bulk nothing is loaded.";
 
 /// Limits of a batch, in records and in bytes: large enough to amortize the cost of a write, small enough for memory.
 const BATCH_RECORDS: usize = 1000;
 const BATCH_BYTES: usize = 4 << 20;
+
+/// Memory for sorting what is loaded in bulk, at most; a quarter of the memory budget, if that is less.
+const SORT_BYTES: u64 = 256 << 20;
 
 /// Arguments of `load`.
 #[derive(Debug, clap::Args)]
@@ -64,6 +68,13 @@ pub struct LoadArgs {
     /// counts them among the records
     #[arg(long, requires = "timestamp")]
     skip_expired: bool,
+    /// Write the records to tables directly, as one commit: all of them are loaded or none. They may come in any order. Not for keyspaces
+    /// with history or without order
+    #[arg(long, conflicts_with_all = ["timestamp", "history", "unique"])]
+    bulk: bool,
+    /// With --bulk: the keys ascend, so nothing is sorted, and the data is written only once
+    #[arg(long, requires = "bulk")]
+    sorted: bool,
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
@@ -197,8 +208,12 @@ pub fn load(args: LoadArgs) -> Result<()> {
     let started = Instant::now();
     let mut loader = Loader::new(&store, &args);
     let read = loader.read(reader, len);
-    // Write the records before a bad line too, even if they are in the same batch.
-    loader.write()?;
+    match (&read, args.bulk) {
+        (Ok(()), true) => loader.commit()?,
+        (Err(_), true) => {}
+        // Write the records before a bad line too, even if they are in the same batch.
+        (_, false) => loader.write()?,
+    }
     let mut summary = loader.summary;
     let keyspace = store.keyspace.name().to_string();
     let closed = store.close();
@@ -240,11 +255,22 @@ fn new_batch(store: &Store, args: &LoadArgs) -> Batch {
     batch
 }
 
-/// Collects records into batches and writes them.
+/// A bulk load as the arguments say.
+fn new_ingest(store: &Store, args: &LoadArgs) -> Option<Ingest> {
+    let sort_bytes = (store.db.options().memory_budget / 4).min(SORT_BYTES) as usize;
+    let options = match args.sorted {
+        true => IngestOptions::default(),
+        false => IngestOptions::default().unsorted(sort_bytes),
+    };
+    args.bulk.then(|| store.db.ingest(options))
+}
+
+/// Collects records into batches and writes them; or gives them to a bulk load.
 struct Loader<'a> {
     store: &'a Store,
     args: &'a LoadArgs,
     batch: Batch,
+    ingest: Option<Ingest>,
     /// Keys of the batch, if keys must be unique.
     keys: Option<HashSet<Vec<u8>>>,
     pending: Summary,
@@ -258,6 +284,7 @@ impl<'a> Loader<'a> {
             store,
             args,
             batch: new_batch(store, args),
+            ingest: new_ingest(store, args),
             keys,
             pending: Summary::default(),
             summary: Summary::default(),
@@ -277,7 +304,8 @@ impl<'a> Loader<'a> {
                 Step::Record => match self.add(&record)? {
                     None => {
                         if reader.lines_read().is_multiple_of(256) {
-                            progress.at(reader.bytes_read(), || counted(self.summary.records, "record"));
+                            let records = self.summary.records + self.pending.records;
+                            progress.at(reader.bytes_read(), || counted(records, "record"));
                         }
                         continue;
                     }
@@ -305,22 +333,39 @@ impl<'a> Loader<'a> {
             keys.insert(record.key.clone());
         }
         let keyspace = &self.store.keyspace;
-        match record.time {
-            None if record.expiry.is_some() => {
+        match (record.time, &mut self.ingest) {
+            (_, Some(ingest)) => match record.expiry {
+                None => ingest.put(keyspace, &record.key, &record.value)?,
+                Some(expiry) => ingest.put_until(keyspace, &record.key, &record.value, expiry)?,
+            },
+            (None, None) if record.expiry.is_some() => {
                 let expiry = record.expiry.unwrap_or(Time::MAX);
                 self.batch.put_until(keyspace, &record.key, &record.value, expiry);
             }
-            None => self.batch.put(keyspace, &record.key, &record.value),
-            Some(time) if record.is_delete => self.batch.delete_at(keyspace, &record.key, time),
-            Some(time) => self.batch.put_at(keyspace, &record.key, &record.value, time),
+            (None, None) => self.batch.put(keyspace, &record.key, &record.value),
+            (Some(time), None) if record.is_delete => self.batch.delete_at(keyspace, &record.key, time),
+            (Some(time), None) => self.batch.put_at(keyspace, &record.key, &record.value, time),
         }
         self.pending.records += 1;
         self.pending.key_bytes += record.key.len() as u64;
         self.pending.value_bytes += record.value.len() as u64;
+        if self.ingest.is_some() {
+            return Ok(None);
+        }
         if self.batch.len() >= BATCH_RECORDS || self.batch.byte_len() >= BATCH_BYTES {
             self.write()?;
         }
         Ok(None)
+    }
+
+    /// Commits the bulk load.
+    fn commit(&mut self) -> Result<()> {
+        if let Some(ingest) = self.ingest.take() {
+            ingest.commit()?;
+            let Summary { records, key_bytes, value_bytes, .. } = std::mem::take(&mut self.pending);
+            self.summary = Summary { records, key_bytes, value_bytes, ..std::mem::take(&mut self.summary) };
+        }
+        Ok(())
     }
 
     /// Writes the batch. Its records count as loaded only after that.

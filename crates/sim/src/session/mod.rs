@@ -113,6 +113,7 @@ impl Session {
             (20, Session::outlive_entry),
             (90, Session::delete_range),
             (700, Session::batch),
+            (15, Session::ingest),
             (1500, Session::get),
             (300, Session::contains),
             (300, Session::multi_get),

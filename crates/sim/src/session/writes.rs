@@ -6,7 +6,10 @@ use crate::finding::{Outcome, ensure, show};
 use crate::model::{Incarnation, Write, prefix_end};
 use crate::ordering::has_order;
 use crate::random::Draw;
-use cairn::{Database, Durability, ErrorKind, KeyspaceOptions, Merge, Retention, limits};
+use cairn::{
+    Database, Durability, ErrorKind, IngestOptions, Keyspace, KeyspaceOptions, Merge, Retention, limits,
+};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 /// Longer values get no operands.
@@ -179,6 +182,39 @@ impl Session {
         ensure!(right, "a batch of {len}, of them {ranges} ranges, says it has {says}");
         ensure!(batch.is_empty() == (says == 0), "a batch of {says} denies it");
         self.db().write(batch, durability)?;
+        self.commit(&writes);
+        Ok(())
+    }
+
+    /// A bulk load over some keyspaces: a commit with the last entry of each key.
+    pub(super) fn ingest(&mut self) -> Outcome {
+        let with = match self.rng.chance(1, 2) {
+            true => IngestOptions::default(),
+            false => IngestOptions::default().unsorted(0),
+        };
+        let mut writes: BTreeMap<(Incarnation, Vec<u8>), Value> = BTreeMap::new();
+        let mut spaces: BTreeMap<Incarnation, Keyspace> = BTreeMap::new();
+        for _ in 0..*self.rng.pick(&[1, 5, 40, 150]) {
+            let (open, key, value) = (self.draw_keyspace(), self.draw_key(), self.draw_value());
+            if !has_order(&open.keyspace) || open.keyspace.options().history != Retention::None {
+                continue;
+            }
+            let old = self.latest(open.incarnation, &key, &[]);
+            let value = data::appended(&open.keyspace, old.as_ref(), value);
+            writes.insert((open.incarnation, key), value);
+            spaces.insert(open.incarnation, open.keyspace);
+        }
+        self.note(|| format!("ingest {}", writes.len()));
+        let mut load = self.db().ingest(with);
+        for ((keyspace, key), value) in &writes {
+            load.put(&spaces[keyspace], key, &value[..])?;
+        }
+        let done = load.commit()?;
+        ensure!(done.entries == writes.len() as u64, "a load of {} says {done:?}", writes.len());
+        let writes: Vec<Write> = writes
+            .into_iter()
+            .map(|((keyspace, key), value)| Write { keyspace, key, value: Some(value) })
+            .collect();
         self.commit(&writes);
         Ok(())
     }
