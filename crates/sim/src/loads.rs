@@ -13,6 +13,7 @@ use cairn::env::{SimEnv, Survival};
 use cairn::{Database, IngestOptions, Keyspace, Retention, TableBuilder};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Calls of a run.
 const STEPS: u64 = 2500;
@@ -57,6 +58,7 @@ struct World {
     model: Moment,
     loads: u64,
     files: u64,
+    openings: u64,
 }
 
 /// What a load has, by keyspace, and how it is made.
@@ -73,7 +75,7 @@ impl World {
         let db = Database::open_in(env.clone(), DB, options(&set))?;
         let keyspaces = open_keyspaces(&db, &set)?;
         let model = vec![BTreeMap::new(); keyspaces.len()];
-        Ok(World { env, set, db, keyspaces, model, loads: 0, files: 0 })
+        Ok(World { env, set, db, keyspaces, model, loads: 0, files: 0, openings: 0 })
     }
 
     /// Opens the database anew, on another disk if there is one, and compares it.
@@ -83,6 +85,7 @@ impl World {
     }
 
     fn open_again(&mut self, disk: Option<Arc<SimEnv>>) -> Outcome {
+        self.openings += 1;
         self.keyspaces.clear();
         // On another disk the process is gone.
         let closed = self.db.clone().close();
@@ -134,7 +137,7 @@ impl World {
                 let disk = self.env.crash_clone(*rng.pick(&Survival::ALL), rng.next_u64());
                 self.reopen(Some(disk))
             }
-            975..985 => self.cut_off(rng),
+            975..995 => self.cut_off(rng),
             _ => compare("the database", &contents(&self.keyspaces)?, &self.model),
         }
     }
@@ -192,19 +195,62 @@ impl World {
         let (plan, file) = (self.plan(rng), self.new_file());
         let count: u64 = plan.entries.iter().map(|entries| entries.len() as u64).sum();
         let before = self.db.snapshot();
+        let opening = self.openings;
         let old = self.model.clone();
-        let done = self.run_plan(&plan, rng, &file)?;
+        let done = match self.set.options.background_threads > 0 && rng.chance(1, 2) {
+            true => self.run_beside_writer(&plan, rng, &file)?,
+            false => self.run_plan(&plan, rng, &file)?,
+        };
         ensure!(done.entries == count, "a load of {count} entries has had {}", done.entries);
         self.model.iter_mut().zip(plan.entries).for_each(|(model, entries)| model.extend(entries));
         compare("after a load", &contents(&self.keyspaces)?, &self.model)?;
+        self.loads += 1;
+        if opening != self.openings {
+            return Ok(());
+        }
         let seen = |keyspace: &Keyspace| {
             let entries = before.entries(keyspace);
             entries.map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec()))).collect()
         };
         let seen: Moment = self.keyspaces.iter().map(seen).collect::<cairn::Result<_>>()?;
-        compare("a snapshot from before a load", &seen, &old)?;
-        self.loads += 1;
-        Ok(())
+        compare("a snapshot from before a load", &seen, &old)
+    }
+
+    /// Runs a load while another thread puts keys that it does not have, and goes on for a moment.
+    fn run_beside_writer(&mut self, plan: &Plan, rng: &mut Rng, file: &str) -> Outcome<cairn::Ingested> {
+        let ended = AtomicBool::new(false);
+        let mut of_writer = Rng::new(rng.next_u64());
+        let write = |at: usize, n: u64, rng: &mut Rng| -> cairn::Result<(Vec<u8>, Vec<u8>)> {
+            let (key, value) = (format!("x{n:03}").into_bytes(), draw_value(&self.keyspaces[at], rng));
+            self.keyspaces[at].put(&key, &value)?;
+            Ok((key, value))
+        };
+        let (done, written) = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut written = vec![BTreeMap::new(); self.keyspaces.len()];
+                for n in 0.. {
+                    let at = n as usize % written.len();
+                    written[at].extend([write(at, of_writer.below(60), &mut of_writer)?]);
+                    if ended.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+                cairn::Result::Ok(written)
+            });
+            let done = self.run_plan(plan, rng, file);
+            ended.store(true, Ordering::Relaxed);
+            (done, writer.join().expect("the writer does not panic"))
+        });
+        let written: Moment = written?;
+        self.model.iter_mut().zip(written).for_each(|(model, written)| model.extend(written));
+        let done = done?;
+        if rng.chance(1, 2) {
+            let mut model = self.model.clone();
+            model.iter_mut().zip(&plan.entries).for_each(|(model, entries)| model.extend(entries.clone()));
+            std::mem::swap(&mut self.model, &mut model);
+            self.reopen(None)?;
+        }
+        Ok(done)
     }
 
     fn new_file(&mut self) -> String {
@@ -233,7 +279,8 @@ impl World {
             moments.push(self.model.clone());
         }
         let (plan, file) = (self.plan(rng), self.new_file());
-        self.env.crash_at(self.env.op_count() + rng.below(60));
+        let soon = *rng.pick(&[60, 200]);
+        self.env.crash_at(self.env.op_count() + rng.below(soon));
         let finished = self.run_plan(&plan, rng, &file);
         let disk = self.env.crash_clone(*rng.pick(&Survival::ALL), rng.next_u64());
         self.env.clear_faults();
