@@ -659,3 +659,37 @@ fn a_failing_operation_leaves_nothing_and_the_database_goes_on() {
         );
     }
 }
+
+#[test]
+fn salvage_knows_the_numbers_of_loads_or_takes_them_as_of_their_beginning() {
+    for has_manifest in [true, false] {
+        let sim = SimEnv::new(1);
+        let db = open(&sim, 0).unwrap();
+        let space = db.keyspace("k", small(Preset::SsTable)).unwrap();
+        let put_all = |value: &str| {
+            (0..300).for_each(|n| space.put(format!("{n:03}"), value).unwrap());
+            space.flush().unwrap();
+        };
+        put_all("before");
+        let mut load = db.ingest(IngestOptions::default());
+        (100..200).for_each(|n| load.put(&space, format!("{n:03}"), "load").unwrap());
+        (250..260).for_each(|n| space.put(format!("{n:03}"), "meanwhile").unwrap());
+        space.put("150", "meanwhile").unwrap();
+        load.commit().unwrap();
+        space.put("199", "after").unwrap();
+        let mut expected = content(&space);
+        assert_eq!(expected[&b"150"[..]], b"load");
+        drop(space);
+        db.close().unwrap();
+        if !has_manifest {
+            let manifest =
+                sim.list(Path::new("/db")).unwrap().into_iter().find(|name| name.starts_with("manifest-"));
+            sim.remove(&Path::new("/db").join(manifest.unwrap())).unwrap();
+            // What was written while the load was built is taken for newer.
+            expected.insert(b"150".to_vec(), b"meanwhile".to_vec());
+        }
+        cairn::salvage_in(sim.clone(), "/db", "/new", options(0)).unwrap();
+        let new = Database::open_in(sim.clone(), "/new", options(0)).unwrap();
+        assert_same(&content(&new.open_keyspace("k").unwrap()), &expected, &format!("{has_manifest}"));
+    }
+}
