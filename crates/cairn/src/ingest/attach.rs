@@ -6,6 +6,7 @@
 //! the load is durable, and so must be everything before it.
 
 use crate::state::{DbInner, FlushedCounts, KeyspaceInner, State, Writer};
+use crate::wal::LogSync;
 use base::planted::{Bug, planted};
 use base::{Error, Result, Seq};
 use std::sync::Arc;
@@ -53,6 +54,8 @@ impl DbInner {
         let keyspaces: Vec<_> = parts.iter().map(|part| part.keyspace.clone()).collect();
         // Most of what is in memory, while writers go on.
         self.flush_keyspaces(&keyspaces)?;
+        let synced = self.logs.closed.sync_up_to(Seq::MAX, &self.logs.counters, LogSync::InPortions);
+        synced.map_err(|e| self.stop(&e))?;
         let mut writer = self.writer();
         self.status.check_running()?;
         keyspaces.iter().try_for_each(|keyspace| keyspace.check_open())?;
@@ -73,9 +76,12 @@ impl DbInner {
     /// Begins a log, and flushes what some keyspaces have in memory. The caller holds the writer: they have nothing there on return.
     fn flush_held(&self, writer: &mut Writer, keyspaces: &[Arc<KeyspaceInner>]) -> Result<()> {
         self.await_inserts(writer);
-        match keyspaces.iter().all(|keyspace| keyspace.read_state.load().memtable.is_empty()) {
-            true => self.free_logs(writer)?,
-            false => self.seal(writer, keyspaces)?,
+        let has_entries = |keyspace: &Arc<KeyspaceInner>| !keyspace.read_state.load().memtable.is_empty();
+        let switches = keyspaces.iter().any(has_entries);
+        // An empty memtable is replaced, too: what reads find in it next comes after the load.
+        self.seal(writer, keyspaces)?;
+        if !switches {
+            self.free_logs(writer)?;
         }
         let is_flushed = |state: &State| {
             let of = |keyspace: &Arc<KeyspaceInner>| state.keyspaces.get(&keyspace.id);
@@ -83,16 +89,23 @@ impl DbInner {
         };
         // Not by waiting for background threads alone: there may be none, and they may be flushing others first.
         loop {
+            if is_flushed(&self.state.lock()) {
+                return Ok(());
+            }
+            if self.status.ends() {
+                return Err(self.status.stop_reason());
+            }
             if let Some(job) = self.next_flush() {
-                self.run_flush(job)?;
+                let flushed = self.run_flush(job);
+                // An error may be another keyspace's.
+                if !is_flushed(&self.state.lock()) {
+                    flushed?;
+                }
                 continue;
             }
             let mut state = self.state.lock();
             if is_flushed(&state) {
                 return Ok(());
-            }
-            if self.status.ends() {
-                return Err(self.status.stop_reason());
             }
             if let Some(error) = &state.flush_error {
                 return Err(error.clone());

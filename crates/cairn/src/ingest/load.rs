@@ -54,15 +54,16 @@ pub struct Ingested {
 
 /// A bulk load: entries that go into tables directly, past log and memtables, and become part of the database by one edit of the manifest.
 ///
-/// A put is written once to the log and at least once to a table; an entry of a bulk load once to a table, and its table to the deepest level of
-/// the tree that is free in its range of keys. Loading is several times faster than sorted puts, and writes the data once.
+/// A put is written once to the log and at least once to a table; an entry of a bulk load once to a table, and its table to the deepest level that a
+/// move could bring it to (`docs/bulk-load.md`). Loading is several times faster than sorted puts, and writes the data once.
 ///
 /// It is a commit, as that of a [`Batch`](crate::Batch), of any length: over any number of keyspaces, all of it or nothing, also in a crash. Until
 /// [`Ingest::commit`] nothing of it is visible; then its entries are newer than everything that was written before. It is durable when `commit`
 /// returns, and with it everything that was written before.
 ///
 /// Keys must ascend in each keyspace, unless the load is [unsorted](IngestOptions::unsorted). Each call takes a moment of the thread that makes it;
-/// the thread also compresses and writes. Memory: about 1 MiB for each keyspace, and eight bytes for each key of the present table.
+/// the thread also compresses and writes. Memory: up to 10 MiB for each keyspace, and eight bytes for each key of the present table. Open files: one for each
+/// keyspace, and 32.
 ///
 /// **Cost of the commit.** What the keyspaces have in memory is flushed, mostly while writers go on. They wait while a log is begun and synced, the rest
 /// is flushed, and the edit is synced: some milliseconds. Where keys lie among those of recently written data, the tables come to
@@ -101,8 +102,9 @@ pub struct Ingested {
 pub struct Ingest {
     db: Arc<DbInner>,
     options: IngestOptions,
-    /// Those of loads that were joined come last.
     parts: Vec<Part>,
+    /// What loads had that were joined; all of it is written.
+    joined: Vec<Part>,
     /// The keyspace of the last entry.
     latest: usize,
     /// The newest sequence number when the load began.
@@ -159,8 +161,8 @@ impl Keyspace {
 impl Ingest {
     fn new(db: &Arc<DbInner>, options: IngestOptions) -> Ingest {
         let (seq, began) = (db.visible.newest(), db.env.monotonic());
-        let (db, parts) = (db.clone(), Vec::new());
-        Ingest { db, options, parts, latest: 0, seq, sorted_bytes: 0, began, failed: None }
+        let (db, parts, joined) = (db.clone(), Vec::new(), Vec::new());
+        Ingest { db, options, parts, joined, latest: 0, seq, sorted_bytes: 0, began, failed: None }
     }
 
     /// Adds a put.
@@ -237,10 +239,15 @@ impl Ingest {
             part.check_order(entry.key)?;
         }
         let added = part.add(&db, entry);
-        if let Err(error) = &added {
-            self.failed = Some(error.clone());
-        }
-        added
+        added.map_err(|error| self.fail(error))
+    }
+
+    /// Ends the load, and frees its space.
+    fn fail(&mut self, error: Error) -> Error {
+        let error = self.db.poison_on_sync_error(error);
+        self.failed = Some(error.clone());
+        self.abandon();
+        error
     }
 
     /// Makes the part of a keyspace the latest one.
@@ -252,8 +259,12 @@ impl Ingest {
         self.latest = match known {
             Some(place) => place,
             None => {
+                self.db.admit()?;
+                self.db.check_place()?;
                 self.parts.push(Part::new(&self.db, keyspace, self.seq, self.options)?);
-                self.parts.len() - 1
+                let writers = self.parts.len();
+                self.parts.iter_mut().try_for_each(|part| part.writer.share_files(writers))?;
+                writers - 1
             }
         };
         Ok(())
@@ -297,8 +308,9 @@ impl Ingest {
         }
         let db = self.db.clone();
         let _call = db.begin_call()?;
-        self.sorted_bytes += other.end(&db)?;
-        self.parts.append(&mut other.parts);
+        self.sorted_bytes += other.end(&db).map_err(|error| other.fail(error))?;
+        self.joined.append(&mut other.parts);
+        self.joined.append(&mut other.joined);
         Ok(())
     }
 
@@ -321,14 +333,15 @@ impl Ingest {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        if self.parts.is_empty() {
+        if self.parts.is_empty() && self.joined.is_empty() {
             return Ok(Ingested::default());
         }
         let db = self.db.clone();
         let _call = db.begin_call()?;
-        let sorted_bytes = self.end(&db)?;
+        db.admit()?;
+        let sorted_bytes = self.end(&db).map_err(|error| self.fail(error))?;
         let mut built: Vec<Built> = Vec::new();
-        for Part { keyspace, writer, user_bytes, .. } in self.parts.drain(..) {
+        for Part { keyspace, writer, user_bytes, .. } in self.parts.drain(..).chain(self.joined.drain(..)) {
             let mut output = writer.into_output();
             match built.iter_mut().find(|built| built.keyspace.id == keyspace.id) {
                 None => built.push(Built { keyspace, output, user_bytes }),
@@ -358,27 +371,33 @@ impl Ingest {
         Ok(done)
     }
 
-    /// Bytes of the tables so far, without what is still to be sorted.
-    pub fn bytes(&self) -> u64 {
-        self.parts.iter().map(|part| part.writer.bytes()).sum()
-    }
-}
-
-impl Drop for Ingest {
-    /// Removes the files of a load that was not committed. Once the database is closed, they are no longer this one's: the next opening removes them.
-    fn drop(&mut self) {
-        if self.parts.is_empty() {
+    /// Removes the files of a load that was not committed. Once the database is closed, or its directory has another place, they are no longer this one's:
+    /// the next opening removes them.
+    fn abandon(&mut self) {
+        let parts: Vec<Part> = self.parts.drain(..).chain(self.joined.drain(..)).collect();
+        if parts.is_empty() || planted(Bug::LeaveLoads) {
             return;
         }
         let db = self.db.clone();
         if let Ok(_call) = db.begin_call()
-            && !planted(Bug::LeaveLoads)
+            && db.check_place().is_ok()
         {
-            for part in self.parts.drain(..) {
+            for part in parts {
                 part.sorter.into_iter().for_each(|sorter| sorter.abandon(&db));
                 part.writer.abandon();
             }
         }
+    }
+
+    /// Bytes of the tables so far, without what is still to be sorted.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().chain(&self.joined).map(|part| part.writer.bytes()).sum()
+    }
+}
+
+impl Drop for Ingest {
+    fn drop(&mut self) {
+        self.abandon();
     }
 }
 
@@ -418,8 +437,8 @@ impl Part {
 
     /// Checks that `key` comes after the last one, and remembers it.
     fn check_order(&mut self, key: &[u8]) -> Result<()> {
+        let is_first = self.last_key.is_none();
         let last = self.last_key.get_or_insert_default();
-        let is_first = self.user_bytes == 0 && last.is_empty();
         if !is_first && *key <= **last {
             return Err(Error::invalid(format!(
                 "keyspace {:?}: in a sorted bulk load key \"{}\" cannot follow \"{}\"",

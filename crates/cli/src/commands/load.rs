@@ -210,7 +210,8 @@ pub fn load(args: LoadArgs) -> Result<()> {
     let read = loader.read(reader, len);
     match (&read, args.bulk) {
         (Ok(()), true) => loader.commit()?,
-        (Err(_), true) => {}
+        // While the database is open, so that its files go.
+        (Err(_), true) => drop(loader.ingest.take()),
         // Write the records before a bad line too, even if they are in the same batch.
         (_, false) => loader.write()?,
     }

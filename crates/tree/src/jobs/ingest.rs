@@ -18,7 +18,7 @@ use table::{TableMeta, TableWriter, UnsyncedTable, table_file_name};
 /// Bytes of a table, unless guards have a size of their own.
 const TABLE_BYTES: u64 = 32 << 20;
 
-/// Finished tables are synced when there are so many. The operating system writes them to the disk meanwhile, so that few bytes are left to wait
+/// Finished tables are synced when there are so many, over all writers of a load. The operating system writes them to the disk meanwhile, so that few bytes are left to wait
 /// for, and the first of several syncs in a row writes the metadata of all of them.
 const MAX_UNSYNCED: usize = 32;
 
@@ -36,6 +36,7 @@ pub struct IngestWriter {
     writer: Option<TableWriter>,
     sketch: Sketch,
     unsynced: Vec<UnsyncedTable>,
+    max_unsynced: usize,
     done: JobOutput,
 }
 
@@ -60,6 +61,7 @@ impl IngestWriter {
             writer: None,
             sketch: Sketch::default(),
             unsynced: Vec::new(),
+            max_unsynced: MAX_UNSYNCED,
             done: JobOutput::default(),
             options,
         }
@@ -113,10 +115,16 @@ impl IngestWriter {
             self.done.sketches.extend(sketch.map(|sketch| (meta.number, sketch)));
             self.done.added.push(meta);
         }
-        match self.unsynced.len() == MAX_UNSYNCED {
+        match self.unsynced.len() >= self.max_unsynced {
             true => self.sync(),
             false => Ok(()),
         }
+    }
+
+    /// Tells the writer that it is one of `writers`, so that together they keep few files open beside one for each of them.
+    pub fn share_files(&mut self, writers: usize) -> Result<()> {
+        self.max_unsynced = MAX_UNSYNCED / writers;
+        if self.unsynced.len() > self.max_unsynced { self.sync() } else { Ok(()) }
     }
 
     /// Bytes of the tables so far.
