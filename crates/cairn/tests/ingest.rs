@@ -253,6 +253,13 @@ fn what_a_load_refuses_leaves_it_as_it_was() {
     load.put(&space, "\0", "").unwrap();
     load.commit().unwrap();
     assert_eq!(space.get("").unwrap().unwrap(), "empty");
+    // Unsorted, of entries with it the last counts, also where the first takes no byte.
+    for values in [["", "last"], ["first", ""]] {
+        let mut load = db.ingest(IngestOptions::default().unsorted(0));
+        values.iter().for_each(|value| load.put(&space, "", value).unwrap());
+        assert_eq!(load.commit().unwrap().entries, 1);
+        assert_eq!(space.get("").unwrap().unwrap(), values[1]);
+    }
     assert_eq!(db.ingest(IngestOptions::default()).commit().unwrap(), cairn::Ingested::default());
 }
 
@@ -265,6 +272,39 @@ fn files(sim: &Arc<SimEnv>) -> Vec<String> {
 /// The number of tables that the database names.
 fn tables(db: &Database) -> usize {
     db.stats().keyspaces.iter().flat_map(|keyspace| &keyspace.levels).map(|level| level.tables).sum()
+}
+
+#[test]
+fn joined_loads_are_one_and_refused_where_they_overlap() {
+    let sim = SimEnv::new(1);
+    let db = open(&sim, 0).unwrap();
+    let [one, two] = ["1", "2"].map(|name| db.keyspace(name, small(Preset::Balanced)).unwrap());
+    let load = |space: &Keyspace, keys: std::ops::Range<u32>, options: IngestOptions| {
+        let mut load = db.ingest(options);
+        keys.rev().for_each(|n| load.put(space, n.to_be_bytes(), [1; 100]).unwrap());
+        load
+    };
+    let unsorted = IngestOptions::default().unsorted(0);
+    let mut all = load(&one, 2_000..3_000, unsorted);
+    all.join(load(&one, 0..1_000, unsorted)).unwrap();
+    all.join(load(&two, 0..1_000, unsorted)).unwrap();
+    // It goes on, in any order: what was joined is another part.
+    [4_000u32, 3_500, 1_000].iter().for_each(|n| all.put(&two, n.to_be_bytes(), "own").unwrap());
+    let bytes = all.bytes();
+    let done = all.commit().unwrap();
+    assert_eq!((done.entries, one.iter().count(), two.iter().count()), (3_003, 2_000, 1_003));
+    assert!(done.bytes >= bytes);
+    let kept = files(&sim);
+    let mut all = load(&one, 0..1_000, unsorted);
+    all.join(load(&one, 900..2_000, unsorted)).unwrap();
+    let error = all.commit().unwrap_err();
+    assert!(error.kind() == ErrorKind::InvalidArgument && error.to_string().contains("joined"), "{error}");
+    let other = Database::open_in(SimEnv::new(2), "/other", options(0)).unwrap();
+    let mut all = load(&one, 0..10, unsorted);
+    let refused = all.join(other.ingest(unsorted)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+    drop(all);
+    assert_eq!((files(&sim), one.iter().count()), (kept, 2_000));
 }
 
 #[test]

@@ -33,6 +33,7 @@ fn nothing_acknowledged_is_lost_to_a_kill() {
         ("kills at a chosen operation", &counts.kill_points),
         ("sums of a bank after kills", &counts.banks),
         ("copies after kills", &counts.copies),
+        ("bulk loads after kills", &counts.loads),
     ] {
         let many = many.load(Ordering::Relaxed);
         sim::count(what, many);

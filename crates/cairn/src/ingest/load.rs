@@ -231,15 +231,15 @@ impl Ingest {
         keyspace.limits.check(entry.key, entry.value)?;
         keyspace.check_kind(EntryKind::Put, entry.value)?;
         keyspace.check_expiry(entry.expiry, entry.value.len())?;
-        // Closing waits for calls that use the directory.
-        let db = self.db.clone();
-        let _call = db.begin_call()?;
         self.choose(keyspace)?;
+        // Closing waits for calls that use the directory.
+        let call = self.db.begin_call()?;
         let part = &mut self.parts[self.latest];
         if part.sorter.is_none() {
             part.check_order(entry.key)?;
         }
-        let added = part.add(&db, entry);
+        let added = part.add(&self.db, entry);
+        drop(call);
         added.map_err(|error| self.fail(error))
     }
 
@@ -252,6 +252,7 @@ impl Ingest {
     }
 
     /// Makes the part of a keyspace the latest one.
+    #[inline]
     fn choose(&mut self, keyspace: &Arc<KeyspaceInner>) -> Result<()> {
         if self.parts.get(self.latest).is_some_and(|part| part.keyspace.id == keyspace.id) {
             return Ok(());
@@ -259,16 +260,22 @@ impl Ingest {
         let known = self.parts.iter().position(|part| part.keyspace.id == keyspace.id);
         self.latest = match known {
             Some(place) => place,
-            None => {
-                self.db.admit()?;
-                self.db.check_place()?;
-                self.parts.push(Part::new(&self.db, keyspace, self.seq, self.options)?);
-                let writers = self.parts.len();
-                self.parts.iter_mut().try_for_each(|part| part.writer.share_files(writers))?;
-                writers - 1
-            }
+            None => self.begin_part(keyspace)?,
         };
         Ok(())
+    }
+
+    /// Begins the part of a keyspace. Returns its place.
+    fn begin_part(&mut self, keyspace: &Arc<KeyspaceInner>) -> Result<usize> {
+        let part = Part::new(&self.db, keyspace, self.seq, self.options)?;
+        let call = self.db.begin_call()?;
+        self.db.admit()?;
+        self.db.check_place()?;
+        self.parts.push(part);
+        let writers = self.parts.len();
+        let shared = self.parts.iter_mut().try_for_each(|part| part.writer.share_files(writers));
+        drop(call);
+        shared.map(|()| writers - 1).map_err(|error| self.fail(error))
     }
 
     /// Adds all that another load of the same database has: both become one commit. So several threads load in parallel, each its own range of keys.
@@ -299,7 +306,7 @@ impl Ingest {
     ///
     /// # Errors
     /// `InvalidArgument` if the other load belongs to another database, or if in one of the keyspaces the keys of one load lie among those of the other
-    /// (told here or by [`Ingest::commit`]); an error that one of the loads has met; those of writing what is left of the other load.
+    /// (told by [`Ingest::commit`]); an error that one of the loads has met; those of writing what is left of the other load.
     pub fn join(&mut self, mut other: Ingest) -> Result<()> {
         if other.db.identity != self.db.identity {
             return Err(Error::invalid("a bulk load of another database cannot be joined"));

@@ -81,9 +81,10 @@ impl Sorter {
         let Some(first) = self.places.first().map(key) else { return Ok(()) };
         let shared = self.places.iter().map(|place| shared_prefix(first, key(place))).min().unwrap_or(0);
         self.places.iter_mut().for_each(|place| place.head = head(&key(place)[shared..]));
-        // Of equal keys the last comes first.
+        // Of equal keys the last comes first. An entry without a byte has the start of the next one.
+        let place_of = |place: &Place| (place.start, place.stored_len);
         self.places.sort_unstable_by(|a, b| {
-            (a.head.cmp(&b.head)).then_with(|| key(a).cmp(key(b))).then_with(|| b.start.cmp(&a.start))
+            (a.head.cmp(&b.head)).then_with(|| key(a).cmp(key(b))).then_with(|| place_of(b).cmp(&place_of(a)))
         });
         let mut before: Option<&[u8]> = None;
         for place in &self.places {

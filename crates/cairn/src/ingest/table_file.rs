@@ -117,12 +117,12 @@ impl TableBuilder {
     /// Ends the file, and syncs it. Returns its length. There must be at least one entry.
     ///
     /// # Errors
-    /// `InvalidArgument` without entries or after an error; errors of writing. The file is removed.
+    /// `InvalidArgument` without entries or after an error; errors of writing. The file is removed, if possible.
     pub fn finish(mut self) -> Result<u64> {
         let writer = self.writer.take().ok_or_else(|| ended(&self.path))?;
         let table = writer.finish()?;
         let dir = self.path.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."));
-        self.env.sync_dir(dir)?;
+        self.env.sync_dir(dir).inspect_err(|_| drop(self.env.remove(&self.path)))?;
         Ok(table.file_size)
     }
 

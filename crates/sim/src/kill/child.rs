@@ -4,8 +4,8 @@ use super::bank::{Bank, TELLERS};
 use super::kill_point::{KillPoint, KillPointEnv};
 use super::record::{OPENING, READY, Record};
 use super::script::{
-    BACKUP, CATALOG, CHECKPOINT, COPIER, COUNTS, NAMES, WRITERS, change_catalog, counts_options, durability,
-    number_of, options, write,
+    BACKUP, CATALOG, CHECKPOINT, COPIER, COUNTS, LOADED, LOADER, NAMES, WRITERS, change_catalog,
+    counts_options, durability, load, loaded_options, number_of, options, write,
 };
 use crate::finding::{Finding, Outcome};
 use crate::ordering::sorted_entries;
@@ -13,9 +13,13 @@ use cairn::env::RealEnv;
 use cairn::{BackupOptions, Database, Durability, Keyspace};
 use clap::Args;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Checkpoints of a child at most: they take space.
 const MAX_CHECKPOINTS: u64 = 3;
+
+/// Pause between copies, and between loads: each of them ends with syncs, behind which writers would wait all the time.
+const PAUSE: Duration = Duration::from_millis(3);
 
 /// The arguments that the parent passes to the child.
 #[derive(Args)]
@@ -50,6 +54,8 @@ pub fn child(args: ChildArgs) -> Outcome {
     }
     spaces.push(db.keyspace(COUNTS, counts_options())?);
     let spaces: [Keyspace; 4] = spaces.try_into().map_err(|_| Finding::new("there are four names"))?;
+    let loaded = LOADED.map(|name| db.keyspace(name, loaded_options()));
+    let loaded = loaded.into_iter().collect::<cairn::Result<Vec<_>>>()?;
     let bank = Bank::open(&db, &keyspace_options)?;
     report(Record { thread: READY, promised: false, number: 0 })?;
     std::thread::scope(|scope| {
@@ -62,6 +68,8 @@ pub fn child(args: ChildArgs) -> Outcome {
             let (db, bank) = (&db, &bank);
             threads.push(scope.spawn(move || exit_on_finding(teller, bank.transfer(db, teller))));
         }
+        let (loading, loaded) = (&db, &loaded);
+        threads.push(scope.spawn(move || exit_on_finding(LOADER, load_on(loading, loaded))));
         let (copied, path) = (&db, &args.dir);
         threads.push(scope.spawn(move || exit_on_finding(COPIER, copy(copied, path))));
         let mut number = args.catalog_steps;
@@ -90,9 +98,21 @@ fn copy(db: &Database, path: &Path) -> Outcome {
             db.checkpoint(path.with_file_name(format!("{CHECKPOINT}{}-{n}", std::process::id())))?;
         }
         db.backup_with(path.with_file_name(BACKUP), &BackupOptions { keep: Some(2) }, &mut |_| ())?;
-        std::thread::sleep(std::time::Duration::from_millis(3));
+        std::thread::sleep(PAUSE);
     }
     Ok(())
+}
+
+/// Loads in bulk until the process is killed.
+fn load_on(db: &Database, spaces: &[Keyspace]) -> Outcome {
+    let last = spaces[0].get("00")?.map(|value| String::from_utf8_lossy(&value).parse::<u64>());
+    let mut number = last.transpose().map_err(|e| Finding::new(format!("a load: {e}")))?.unwrap_or(0);
+    loop {
+        number += 1;
+        load(db, spaces, number)?;
+        report(Record { thread: LOADER, promised: true, number })?;
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// Continues the writes of one thread after the last one in the database.

@@ -28,6 +28,8 @@ pub struct KillCounts {
     pub banks: AtomicU64,
     /// Checkpoints and restored backups that were whole after kills.
     pub copies: AtomicU64,
+    /// Bulk loads that were found whole in all their keyspaces.
+    pub loads: AtomicU64,
     /// A chosen operation.
     pub kill_points: AtomicU64,
 }

@@ -11,7 +11,7 @@
 use crate::data::far_expiry;
 use crate::random::{Rng, derive};
 use crate::sets::PLACEMENTS;
-use cairn::{Batch, Database, Durability, Keyspace, KeyspaceOptions, Merge, Options, Preset};
+use cairn::{Batch, Database, Durability, IngestOptions, Keyspace, KeyspaceOptions, Merge, Options, Preset};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Number of writer threads.
@@ -22,6 +22,31 @@ pub const CATALOG: u32 = WRITERS;
 
 /// The number of the thread that makes copies, for messages.
 pub const COPIER: u32 = 20;
+
+/// The number of the thread that loads in bulk: its n-th load gives each of its keys the value `n`, in all keyspaces of [`LOADED`].
+pub const LOADER: u32 = 21;
+
+/// The keyspaces of the loads.
+pub const LOADED: [&str; 2] = ["loaded-1", "loaded-2"];
+
+/// The number of keys of a load, in each keyspace.
+pub const LOADED_KEYS: u64 = 40;
+
+/// The options of these keyspaces.
+pub fn loaded_options() -> KeyspaceOptions {
+    KeyspaceOptions::default().memtable_bytes(16 << 10).block_size(256)
+}
+
+/// Makes load `number`.
+pub fn load(db: &Database, spaces: &[Keyspace], number: u64) -> cairn::Result<()> {
+    let mut load = db.ingest(IngestOptions::default());
+    for space in spaces {
+        for key in 0..LOADED_KEYS {
+            load.put(space, format!("{key:02}"), number.to_string())?;
+        }
+    }
+    load.commit().map(drop)
+}
 
 /// What the names of checkpoints begin with. They are beside the database.
 pub const CHECKPOINT: &str = "copy-";

@@ -3,7 +3,8 @@
 use super::bank::{BANK, Bank};
 use super::reports::{KillCounts, Progress, Reports};
 use super::script::{
-    BACKUP, BATCHES, CATALOG, CHECKPOINT, COUNTS, NAMES, WRITERS, contents, number_of, options, temporary,
+    BACKUP, BATCHES, CATALOG, CHECKPOINT, COUNTS, LOADED, LOADED_KEYS, LOADER, NAMES, WRITERS, contents,
+    number_of, options, temporary,
 };
 use crate::finding::{Finding, Outcome, ensure, first_difference, show};
 use crate::ordering::sorted_entries;
@@ -41,9 +42,11 @@ pub(super) fn verify(
     let names: BTreeSet<String> = db.keyspaces().into_iter().collect();
     let fixed: BTreeSet<String> = NAMES.iter().map(|n| (*n).to_owned()).collect();
     let mut temporary: BTreeSet<String> = names.difference(&fixed).cloned().collect();
-    temporary.retain(|name| !BANK.contains(&name.as_str()) && name != COUNTS);
+    let others = |name: &str| BANK.contains(&name) || LOADED.contains(&name) || name == COUNTS;
+    temporary.retain(|name| !others(name));
     verify_catalog(&db, temporary, known)?;
     verify_bank(&db, known, counts)?;
+    verify_loads(&db, known, counts)?;
     if names.is_superset(&fixed) {
         for thread in 0..WRITERS {
             verify_thread(&db, thread, known).map_err(|f| f.context(format_args!("thread {thread}")))?;
@@ -160,6 +163,37 @@ fn verify_bank(db: &Database, known: &mut Reports, counts: &KillCounts) -> Outco
         *progress = Progress { promised: last, reported: last };
     }
     Ok(())
+}
+
+/// The last load is there as a whole, in all keyspaces.
+fn verify_loads(db: &Database, known: &mut Reports, counts: &KillCounts) -> Outcome {
+    let mut last = BTreeSet::new();
+    for name in LOADED {
+        let entries = match db.open_keyspace(name) {
+            Ok(keyspace) => sorted_entries(&keyspace, None)?,
+            Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(e) => return Err(e.into()),
+        };
+        last.extend(entries.iter().map(|(_, value)| String::from_utf8_lossy(value).parse().unwrap_or(0)));
+        match entries.len() as u64 {
+            0 => last.extend([0]),
+            LOADED_KEYS => {}
+            many => return Err(Finding::new(format!("P2: {name} has {many} keys of a load"))),
+        }
+    }
+    let progress = known.entry(LOADER).or_default();
+    let Progress { promised, reported } = *progress;
+    let last: Vec<u64> = last.into_iter().collect();
+    match last[..] {
+        [last] if (promised..=reported + 1).contains(&last) => {
+            counts.loads.fetch_add(u64::from(last > 0), Ordering::Relaxed);
+            *progress = Progress { promised: last, reported: last };
+            Ok(())
+        }
+        _ => Err(Finding::new(format!(
+            "P1, P2: the loads {last:?} are there; {promised} was acknowledged, {reported} had returned"
+        ))),
+    }
 }
 
 fn verify_thread(db: &Database, thread: u32, known: &mut Reports) -> Outcome {

@@ -10,7 +10,8 @@ use crate::data::far_expiry;
 use crate::finding::{Finding, Outcome, ensure};
 use crate::random::{Draw, Rng};
 use cairn::{
-    BackupOptions, Backups, Database, Durability, ErrorKind, Keyspace, Merge, Time, TransactionOptions,
+    BackupOptions, Backups, Database, Durability, Engine, ErrorKind, Ingest, IngestOptions, Keyspace, Merge,
+    Retention, Time, TransactionOptions,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,12 +58,21 @@ pub struct Actor {
     held: Vec<Held>,
     late_calls: u64,
     copies: usize,
+    load: Option<HeldLoad>,
+}
+
+/// A bulk load that is not committed.
+struct HeldLoad {
+    load: Ingest,
+    /// Keyspace, key and number of each entry.
+    entries: Vec<(usize, String, u64)>,
 }
 
 impl Actor {
     /// The thread of this ledger.
     pub fn new(stage: Arc<Stage>, handles: Handles, ledger: Ledger, rng: Rng) -> Actor {
-        Actor { stage, handles: Some(handles), ledger, rng, held: Vec::new(), late_calls: 0, copies: 0 }
+        let (held, late_calls, copies, load) = (Vec::new(), 0, 0, None);
+        Actor { stage, handles: Some(handles), ledger, rng, held, late_calls, copies, load }
     }
 
     /// Makes calls until it is stopped. Returns the number of calls after the close.
@@ -150,7 +160,7 @@ impl Actor {
             35..38 => self.work(),
             38..40 => self.create(),
             40 => self.drop_own(),
-            41 | 42 => self.put_own(),
+            41 | 42 | 45 | 46 => self.load(),
             58..60 => self.put_own(),
             60 | 61 => self.read_own(),
             43..45 => self.juggle(),
@@ -245,6 +255,47 @@ impl Actor {
                 content.insert(keys[i].clone(), numbers[i]);
             }
         }
+        Ok(())
+    }
+
+    /// Begins a bulk load of one number in both keyspaces and another key in each, or ends the one that was begun: commits it or drops it.
+    fn load(&mut self) -> Outcome {
+        if let Some(HeldLoad { load, entries }) = self.load.take() {
+            if self.rng.chance(1, 4) {
+                self.stage.note(self.ledger.thread, "drop of a bulk load");
+                return Ok(());
+            }
+            if self.call("commit of a bulk load", |_, _| load.commit())?.is_some() {
+                for (space, key, number) in entries {
+                    self.ledger.content_mut(NAMES[space]).insert(key, number);
+                }
+            }
+            return Ok(());
+        }
+        let takes = |keyspace: &Keyspace| {
+            keyspace.options().engine == Engine::Tree && keyspace.options().history == Retention::None
+        };
+        if !self.handles.as_ref().is_some_and(|h| h.spaces.iter().all(takes)) {
+            return Ok(());
+        }
+        let (both, number) = (pair(self.ledger.thread, self.rng.below(PAIRS)), self.ledger.new_number());
+        let mut entries = Vec::new();
+        for space in 0..2 {
+            // In order: digits come before the letters of a pair.
+            let key = key(self.ledger.thread, self.rng.below(KEYS));
+            entries.push((space, key, self.ledger.new_number()));
+            entries.push((space, both.clone(), number));
+        }
+        let begin = |h: &mut Handles, rng: &mut Rng| {
+            // A sorted load has files from its first entry on.
+            let options = IngestOptions::default();
+            let mut load = h.db.ingest(if rng.chance(2, 3) { options } else { options.unsorted(0) });
+            for (space, key, number) in &entries {
+                load.put(&h.spaces[*space], key, bytes_of(*number))?;
+            }
+            Ok(load)
+        };
+        self.load = self.call("a bulk load", begin)?.map(|load| HeldLoad { load, entries });
         Ok(())
     }
 
@@ -614,7 +665,8 @@ impl Actor {
     }
 
     fn late_call(&mut self) -> Outcome {
-        match self.rng.below(22) {
+        match self.rng.below(24) {
+            22 | 23 => self.load(),
             19 => self.transaction(),
             20 => self.put_own(),
             21 => self.read_own(),
