@@ -118,6 +118,64 @@ fn fcntl(file: &File, command: i32, argument: i32) -> io::Result<i32> {
     }
 }
 
+/// Takes a shared lock on one byte of a file. It belongs to the open file: it ends when that is closed, or with the process.
+#[cfg(target_os = "linux")]
+pub(crate) fn lock_byte(file: &File, at: u64) -> io::Result<()> {
+    fcntl_lock(file, libc::F_OFD_SETLK, &mut byte_range(libc::F_RDLCK, at, 1)?)
+}
+
+/// A byte before `end` with a lock of another open file; `None` if there is none.
+#[cfg(target_os = "linux")]
+pub(crate) fn locked_byte(file: &File, end: u64) -> io::Result<Option<u64>> {
+    // A length of 0 would mean "to the end of all files".
+    if end == 0 {
+        return Ok(None);
+    }
+    let mut asked = byte_range(libc::F_WRLCK, 0, end)?;
+    fcntl_lock(file, libc::F_OFD_GETLK, &mut asked)?;
+    Ok((i32::from(asked.l_type) != libc::F_UNLCK).then_some(asked.l_start as u64))
+}
+
+#[cfg(target_os = "linux")]
+fn byte_range(kind: i32, start: u64, len: u64) -> io::Result<libc::flock> {
+    let fit = |n: u64| i64::try_from(n).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+    Ok(libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: fit(start)?,
+        l_len: fit(len)?,
+        // Locks of open files belong to no process.
+        l_pid: 0,
+    })
+}
+
+#[cfg(target_os = "linux")]
+fn fcntl_lock(file: &File, command: i32, lock: &mut libc::flock) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    loop {
+        // SAFETY: the descriptor is open while `file` is borrowed; these commands read and write the structure, which is borrowed mutably.
+        match unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut *lock) } {
+            -1 => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+            _ => return Ok(()),
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn lock_byte(_file: &File, _at: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn locked_byte(_file: &File, _end: u64) -> io::Result<Option<u64>> {
+    Ok(None)
+}
+
 /// Makes the disk begin to write these bytes of a file. Makes nothing durable. Returns `false` where the system does not support it. An
 /// error of the write itself is reported by the wait, or by the next sync.
 #[cfg(target_os = "linux")]

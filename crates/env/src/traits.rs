@@ -3,7 +3,7 @@
 //! Every crate above uses these traits only. [`crate::RealEnv`] and [`crate::SimEnv`] implement them. Defines no behaviour of its
 //! own except defaults that are correct for every implementation.
 
-use base::{Result, Time};
+use base::{Error, ErrorKind, Result, Time};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,6 +85,20 @@ pub trait Env: Send + Sync + 'static {
     /// The same lock on an existing file, for read-only access: writes nothing to the file.
     fn lock_read_only(&self, path: &Path) -> Result<Box<dyn FileLock>> {
         self.lock(path)
+    }
+    /// Takes a shared lock on the byte `at` of an existing file, which the file need not have: it says that its holder is there, and excludes
+    /// nothing. Writes nothing, so the file system may be read-only. Any number of holders may lock a byte. The lock ends when the value is dropped
+    /// or the process ends, however it ends.
+    ///
+    /// `Unsupported` where the system or the file system has no such locks.
+    fn lock_shared(&self, path: &Path, at: u64) -> Result<Box<dyn FileLock>> {
+        let _ = at;
+        Err(Error::new(ErrorKind::Unsupported, format!("{}: there are no shared locks here", path.display())))
+    }
+    /// The first byte of the file with a shared lock of [`Env::lock_shared`], of any process; `None` if there is none, or there is no such file.
+    fn first_shared_lock(&self, path: &Path) -> Result<Option<u64>> {
+        let _ = path;
+        Ok(None)
     }
     /// Bytes that this process may still use on the file system of `dir`; `None` if unknown.
     fn free_space(&self, dir: &Path) -> Option<u64>;

@@ -313,6 +313,38 @@ fn a_linked_file_has_two_names_and_stays_until_both_are_removed() {
 }
 
 #[test]
+fn the_first_shared_lock_of_a_file_is_found_until_its_last_holder_ends() {
+    with_each(|env, dir| {
+        let (path, other) = (dir.join("a"), dir.join("b"));
+        let first = |path: &Path| env.first_shared_lock(path).unwrap();
+        assert_eq!(env.lock_shared(&path, 0).err().unwrap().kind(), ErrorKind::NotFound);
+        assert_eq!(first(&path), None);
+        put(env, &path, b"abc");
+        put(env, &other, b"abc");
+        assert_eq!(first(&path), None);
+        let mut locks: Vec<_> = [700, 5, 1 << 40, 5].map(|at| env.lock_shared(&path, at).unwrap()).into();
+        assert_eq!((first(&path), first(&other)), (Some(5), None));
+        drop(locks.remove(1));
+        assert_eq!(first(&path), Some(5));
+        drop(locks.remove(2));
+        assert_eq!(first(&path), Some(700));
+        let zero = env.lock_shared(&path, 0).unwrap();
+        drop(locks.remove(0));
+        assert_eq!(first(&path), Some(0));
+        // Reads, appends and other opens of the file change nothing.
+        assert_eq!(read(env, &path), b"abc");
+        env.sync_file(&path).unwrap();
+        drop(zero);
+        assert_eq!(first(&path), Some(1 << 40));
+        env.remove(&path).unwrap();
+        assert_eq!(first(&path), None);
+        put(env, &path, b"another");
+        drop(locks);
+        assert_eq!(first(&path), None);
+    });
+}
+
+#[test]
 fn a_stamp_changes_with_the_content_and_with_the_file() {
     with_each(|env, dir| {
         let path = dir.join("a");

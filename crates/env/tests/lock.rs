@@ -42,6 +42,44 @@ fn a_second_process_is_told_who_holds_the_lock() {
     RealEnv::new().lock(&path).unwrap();
 }
 
+/// Names the file in the child process that holds a shared lock.
+const SHARED: &str = "CAIRN_TEST_SHARED_LOCK";
+
+/// Not a test of its own: the body of the child process of the next test.
+#[test]
+fn child_holds_a_shared_lock() {
+    let Some(path) = std::env::var_os(SHARED) else { return };
+    let _lock = RealEnv::new().lock_shared(Path::new(&path), 77).unwrap();
+    println!("child has it");
+    std::thread::sleep(std::time::Duration::from_secs(60));
+}
+
+#[test]
+fn a_shared_lock_ends_with_its_process_and_needs_no_right_to_write() {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("manifest");
+    std::fs::write(&path, "x").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
+    let env = RealEnv::new();
+    let own = env.lock_shared(&path, 100).unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "lock::child_holds_a_shared_lock", "--nocapture"])
+        .env(SHARED, &path)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line.contains("child has it")));
+    assert_eq!(env.first_shared_lock(&path).unwrap(), Some(77));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(env.first_shared_lock(&path).unwrap(), Some(100));
+    drop(own);
+    assert_eq!(env.first_shared_lock(&path).unwrap(), None);
+}
+
 #[test]
 fn a_symbolic_link_is_refused_as_the_lock_but_not_on_the_way_to_it() {
     let dir = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@
 //! write that takes all its bytes, a hint that has an effect.
 //!
 //! The files of this folder: `write_file` and `read_file` are ordinary files, `log` a log with a mapped end where `mappable`
-//! allows one, `lock` the lock file, `limits` and `memory` what the system grants to this process. They import the contract
+//! allows one, `lock` the lock file, `shared_lock` locks of readers, `limits` and `memory` what the system grants to this process. They import the contract
 //! (`crate::traits`), the checks shared with the simulated disk (`crate::checks`) and `crate::mapped`, and nothing of the
 //! simulated disk.
 
@@ -15,6 +15,7 @@ mod log;
 mod mappable;
 mod memory;
 mod read_file;
+mod shared_lock;
 mod write_file;
 
 use crate::checks::{check_file_len, check_other_dir, check_same_dir, poisoned};
@@ -26,6 +27,7 @@ use log::LogFile;
 use parking_lot::Mutex;
 use read_file::RealReadFile;
 use rustix::fs::{AtFlags, CWD};
+use shared_lock::SharedLock;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -225,6 +227,14 @@ impl Env for RealEnv {
 
     fn lock_read_only(&self, path: &Path) -> Result<Box<dyn FileLock>> {
         Ok(Box::new(RealLock::take(path, false)?))
+    }
+
+    fn lock_shared(&self, path: &Path, at: u64) -> Result<Box<dyn FileLock>> {
+        Ok(Box::new(SharedLock::take(path, at)?))
+    }
+
+    fn first_shared_lock(&self, path: &Path) -> Result<Option<u64>> {
+        shared_lock::first(path)
     }
 
     fn free_space(&self, dir: &Path) -> Option<u64> {

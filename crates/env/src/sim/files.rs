@@ -217,3 +217,22 @@ impl Drop for SimLock {
         self.shared.state.lock().locks.remove(&self.key);
     }
 }
+
+pub(super) struct SimSharedLock {
+    pub(super) shared: Arc<Shared>,
+    pub(super) key: (u64, u64),
+}
+
+impl FileLock for SimSharedLock {}
+
+impl Drop for SimSharedLock {
+    fn drop(&mut self) {
+        let locks = &mut self.shared.state.lock().shared_locks;
+        if let Some(holders) = locks.get_mut(&self.key) {
+            *holders -= 1;
+            if *holders == 0 {
+                locks.remove(&self.key);
+            }
+        }
+    }
+}

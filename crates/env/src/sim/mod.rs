@@ -31,12 +31,12 @@ use crate::traits::{Env, FileLock, FileStamp, ReadFile, WriteFile};
 use base::{Error, ErrorKind, Result, Time};
 use disk::{Disk, Inode, normal};
 use fault::Faults;
-use files::{SimLock, SimReadFile, SimWriteFile, sync_inode};
+use files::{SimLock, SimReadFile, SimSharedLock, SimWriteFile, sync_inode};
 use handles::Handle;
 use memory::Memory;
 use parking_lot::{Mutex, MutexGuard};
 use state::{Shared, State, UNLIMITED, found};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl SimEnv {
     }
 
     fn with_disk(disk: Disk, seed: u64) -> Arc<SimEnv> {
-        let state = State { disk, locks: BTreeSet::new(), capacity: None };
+        let state = State { disk, locks: BTreeSet::new(), shared_locks: BTreeMap::new(), capacity: None };
         Arc::new(SimEnv {
             shared: Arc::new(Shared {
                 seed,
@@ -388,6 +388,22 @@ impl Env for SimEnv {
             Ok(())
         })?;
         Ok(Box::new(SimLock { shared: self.shared.clone(), key }))
+    }
+
+    fn lock_shared(&self, path: &Path, at: u64) -> Result<Box<dyn FileLock>> {
+        let key = self.shared.simple(OpKind::Lock, "lock", path, |state| {
+            let key = (found(state.disk.find(path))?.lock().stamp().file, at);
+            *state.shared_locks.entry(key).or_default() += 1;
+            Ok(key)
+        })?;
+        Ok(Box::new(SimSharedLock { shared: self.shared.clone(), key }))
+    }
+
+    fn first_shared_lock(&self, path: &Path) -> Result<Option<u64>> {
+        let state = self.state();
+        let Some(file) = state.disk.find(path).map(|file| file.lock().stamp().file) else { return Ok(None) };
+        let mut locks = state.shared_locks.range((file, 0)..=(file, u64::MAX));
+        Ok(locks.next().map(|((_, at), _)| *at))
     }
 
     fn free_space(&self, _dir: &Path) -> Option<u64> {

@@ -7,7 +7,7 @@ use super::handles::Handles;
 use super::memory::Memory;
 use base::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,6 +32,8 @@ pub(super) struct Shared {
 pub(super) struct State {
     pub(super) disk: Disk,
     pub(super) locks: BTreeSet<PathBuf>,
+    /// The number of holders of each locked byte, by the number of the file.
+    pub(super) shared_locks: BTreeMap<(u64, u64), usize>,
     pub(super) capacity: Option<u64>,
 }
 

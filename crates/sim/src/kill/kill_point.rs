@@ -279,6 +279,14 @@ impl Env for KillPointEnv {
         self.real.lock_read_only(path)
     }
 
+    fn lock_shared(&self, path: &Path, at: u64) -> Result<Box<dyn FileLock>> {
+        self.real.lock_shared(path, at)
+    }
+
+    fn first_shared_lock(&self, path: &Path) -> Result<Option<u64>> {
+        self.real.first_shared_lock(path)
+    }
+
     fn free_space(&self, dir: &Path) -> Option<u64> {
         self.real.free_space(dir)
     }

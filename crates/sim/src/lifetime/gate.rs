@@ -174,6 +174,14 @@ impl Env for Gate {
         self.disk.lock_read_only(path)
     }
 
+    fn lock_shared(&self, path: &Path, at: u64) -> Result<Box<dyn FileLock>> {
+        self.disk.lock_shared(path, at)
+    }
+
+    fn first_shared_lock(&self, path: &Path) -> Result<Option<u64>> {
+        self.disk.first_shared_lock(path)
+    }
+
     fn free_space(&self, dir: &Path) -> Option<u64> {
         self.disk.free_space(dir)
     }
