@@ -226,6 +226,16 @@ bugs! {
     AttachBeforeLogSync,
     /// the files of a load that is given up stay until the next opening
     LeaveLoads,
+    /// files are removed that readers in other processes need
+    ForgetReaders,
+    /// a reader goes on with a manifest that was replaced
+    ReadOldManifest,
+    /// a reader keeps memtables whose entries are in tables
+    KeepFlushedMemtables,
+    /// a reader does not read on in the log
+    IgnoreLogTail,
+    /// the memtables of a reader do not end with the logs
+    SealNotWithLogs,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -58,7 +58,7 @@ mod types;
 mod wal;
 mod write;
 
-pub use api::{Builder, Database, Keyspace, Snapshot};
+pub use api::{AutoRefresh, Builder, Database, Keyspace, Snapshot};
 #[cfg(feature = "planted-bugs")]
 pub use base::planted;
 pub use base::{Error, ErrorKind, MergeOperator, Result, Seq, Slice, Time, limits};

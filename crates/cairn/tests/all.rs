@@ -35,6 +35,7 @@ mod place;
 mod placement;
 mod promises;
 mod ranges;
+mod readers;
 mod recovered;
 mod rests;
 mod salvage;

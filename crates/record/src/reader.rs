@@ -60,6 +60,8 @@ pub struct SegmentReader {
     valid_len: u64,
     proven_synced: u64,
     end: Option<Result<Tail>>,
+    /// The segment is appended to meanwhile: see [`SegmentReader::go_on`].
+    followed: bool,
 }
 
 impl SegmentReader {
@@ -87,6 +89,7 @@ impl SegmentReader {
             valid_len: 0,
             proven_synced: 0,
             end: None,
+            followed: false,
         };
         reader.read_header()?;
         Ok(reader)
@@ -150,11 +153,29 @@ impl SegmentReader {
         }
     }
 
+    /// Goes on behind the last complete record of a segment that its writer still appends to: the next calls of [`SegmentReader::next`] return what was
+    /// appended since, up to what the writer has not finished.
+    ///
+    /// From now on bytes that are no complete record are the end, [`Tail::Torn`], whatever follows them: damage is not told from an append that is
+    /// going on. The next segment tells how long this one was to be.
+    ///
+    /// # Errors
+    /// `Io`. A segment without an intact header has to be opened anew.
+    pub fn go_on(&mut self) -> Result<()> {
+        if self.tail() == Some(Tail::TornHeader) {
+            return Ok(());
+        }
+        self.window.renew(self.expected_len)?;
+        (self.position, self.end, self.followed) = (self.valid_len, None, true);
+        Ok(())
+    }
+
     fn read_record(&mut self, record: &mut Vec<u8>) -> Result<Step> {
         let mut start = None;
         loop {
             let offset = match self.next_chunk_offset() {
                 Some(offset) => offset,
+                None if self.followed => return Ok(Step::End(Tail::Torn)),
                 None if start.is_none() && self.window.is_zero(self.position, u64::MAX)? => {
                     return self.at_end();
                 }
@@ -171,6 +192,9 @@ impl SegmentReader {
                 chunk = chunk.or_else(|| self.over.as_ref().and_then(counts));
             }
             let Some(chunk) = chunk else {
+                if self.followed {
+                    return Ok(Step::End(Tail::Torn));
+                }
                 if start.is_none()
                     && (self.window.is_zero(self.position, u64::MAX)? || self.ends_over_another(offset)?)
                 {
@@ -347,6 +371,13 @@ impl Window {
             start: 0,
             data: Vec::new(),
         })
+    }
+
+    /// Forgets what it has in memory, and how long the file was.
+    fn renew(&mut self, most: Option<u64>) -> Result<()> {
+        self.len = self.file.len()?.min(most.unwrap_or(u64::MAX));
+        self.data.clear();
+        Ok(())
     }
 
     /// Opens a window for salvage: a read error costs only the sectors that cannot be read.

@@ -41,8 +41,8 @@ pub use jobs::{
     FoldedCursor, IngestWriter, JobContext, JobOutput, Kept, TimesOf, compact, flush, merge_flushed,
 };
 pub use manifest::{
-    DatabaseEdit, KeyspaceCreated, KeyspaceState, LogClosed, Manifest, ManifestError, ManifestState,
-    SalvagedManifest, manifest_file_name, parse_manifest_file_name,
+    DatabaseEdit, KeyspaceCreated, KeyspaceState, LogClosed, Manifest, ManifestError, ManifestReader,
+    ManifestState, SalvagedManifest, manifest_file_name, parse_manifest_file_name,
 };
 pub use options::TreeOptions;
 pub use read::{

@@ -2,7 +2,9 @@
 
 use super::close::Handle;
 use super::database::Database;
+use super::follow::Following;
 use crate::background::Background;
+use crate::open::Follower;
 use crate::state::check_name;
 use crate::sync::Mutex;
 use crate::types::{Filters, Operators, Options};
@@ -149,7 +151,21 @@ impl Builder {
         let env = env.unwrap_or_else(RealEnv::new);
         let db = crate::open::open(env, path.as_ref(), options, (filters, operators))?;
         let background = Mutex::new(Background::start(&db)?);
-        Ok(Database { handle: Arc::new(Handle { db, background }) })
+        Ok(Database { handle: Arc::new(Handle { db, background, follower: None }) })
+    }
+}
+
+impl Builder {
+    /// Opens the database in `path` for reading only, beside a process that may write to it: see [`Database::open_read_only`]. Compaction filters
+    /// have no effect.
+    ///
+    /// # Errors
+    /// As for [`Database::open_read_only`].
+    pub fn open_read_only(self, path: impl AsRef<Path>) -> Result<Database> {
+        let Builder { options, env, operators, .. } = self;
+        operators.check_names()?;
+        let env = env.unwrap_or_else(RealEnv::new);
+        Following::begin(Follower::new(env, path.as_ref(), options, operators)?)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Closing a database: [`Handle`], whose last drop closes it, and the order in which closing ends everything that uses the directory.
 
+use super::follow::Following;
 use crate::background::Background;
 use crate::state::{CLOSED, DbInner, Writer};
 use crate::sync::{Mutex, Ordering};
@@ -12,6 +13,8 @@ use tree::{DatabaseEdit, Manifest};
 pub(crate) struct Handle {
     pub db: Arc<DbInner>,
     pub background: Mutex<Background>,
+    /// What reads the next moments, if another process may write to the database.
+    pub follower: Option<Arc<Following>>,
 }
 
 impl Drop for Handle {
@@ -49,6 +52,10 @@ impl DbInner {
         if self.status.closed.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
+        if self.is_moment {
+            self.end_moment();
+            return Ok(());
+        }
         // Writers that have begun finish first; later ones are refused.
         let mut writer = self.writer();
         self.status.stopped.store(true, Ordering::SeqCst);
@@ -60,12 +67,7 @@ impl DbInner {
         writer.log.trim();
         drop(writer);
         self.commit.turn_away(|| Err(self.status.stop_reason()));
-        self.status.cancelled.store(true, Ordering::SeqCst);
-        {
-            let state = self.state.lock();
-            state.keyspaces.values().for_each(|k| k.inner.state.store(CLOSED, Ordering::Release));
-            self.signals.notify_all();
-        }
+        self.close_keyspaces();
         let joined = background.join();
         self.calls.end();
         self.collect_obsolete();
@@ -77,6 +79,21 @@ impl DbInner {
         self.commit.turn_away(|| Err(self.status.stop_reason()));
         let error = self.state.lock().error_or_damage();
         synced.and(joined).and(error.map_or(Ok(()), Err))
+    }
+
+    /// No handle can be used any more, and running jobs stop.
+    fn close_keyspaces(&self) {
+        self.status.cancelled.store(true, Ordering::SeqCst);
+        let state = self.state.lock();
+        state.keyspaces.values().for_each(|k| k.inner.state.store(CLOSED, Ordering::Release));
+        self.signals.notify_all();
+    }
+
+    /// Closes a moment of a database: its files are not kept for it any more.
+    fn end_moment(&self) {
+        self.status.stopped.store(true, Ordering::SeqCst);
+        self.close_keyspaces();
+        *self.lock.lock() = None;
     }
 
     /// Replaces the log and the manifest by ones that refuse everything, and releases the lock of the directory: from then on another

@@ -167,6 +167,7 @@ pub(crate) fn stats(db: &DbInner) -> Stats {
         snapshots: snapshots.count,
         cursors: readers.count - snapshots.count,
         oldest_reader_seconds: readers.since.map_or(0.0, |since| now.saturating_sub(since).as_secs_f64()),
+        files_for_readers: db.kept_files.count(),
         last_seq: db.visible.newest(),
         background_error: db.status.fatal.get().map(|e| e.to_string()).or(error),
         scrub,

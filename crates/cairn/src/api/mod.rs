@@ -9,10 +9,12 @@ mod close;
 mod collect_stats;
 mod database;
 mod ends_and_sizes;
+mod follow;
 mod keyspace;
 mod snapshot;
 
 pub use builder::Builder;
 pub use database::Database;
+pub use follow::AutoRefresh;
 pub use keyspace::Keyspace;
 pub use snapshot::Snapshot;

@@ -129,6 +129,9 @@ impl DbInner {
             return;
         }
         self.logs.recycled.forget_old();
+        if self.kept_files.count() > 0 {
+            self.collect_obsolete();
+        }
         self.spare_memory.age();
         self.trim_log();
         if !self.disk_reserve.retake() {

@@ -62,7 +62,7 @@ pub fn check_in(
         let _ = space.load_hash_log(&env, dir, *id, &keyspace.hints, &state.value_files);
     }
     space.add_value_files(&state);
-    let versions: Vec<&Version> = state.keyspaces.values().map(|k| &k.version).collect();
+    let versions: Vec<&Version> = state.keyspaces.values().map(|k| &*k.version).collect();
     report.keyspaces = state.keyspaces.values().filter(|k| k.created.history_of.is_none()).count();
     for keyspace in state.keyspaces.values() {
         report.check_invariants(&keyspace.created.name, &keyspace.version);
@@ -106,7 +106,7 @@ fn check_batch(mut record: LogRecord<'_>, state: &tree::ManifestState) -> Result
     for _ in 0..record.batch.head.count {
         let entry = record.batch.entries.next().ok_or_else(malformed)?;
         if !state.keyspaces.contains_key(&entry.keyspace) {
-            check_dropped(entry.keyspace, state, record.path, record.offset)?;
+            check_dropped(entry.keyspace, state.next_keyspace, record.path, record.offset)?;
         }
     }
     match record.batch.entries.is_empty() {

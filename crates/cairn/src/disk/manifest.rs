@@ -21,7 +21,10 @@ impl DbInner {
         };
         self.counters.manifest_bytes.fetch_add(manifest.bytes().saturating_sub(before), Ordering::Relaxed);
         match result {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.kept_files.note_edit(manifest.number(), manifest.bytes());
+                Ok(())
+            }
             Err(ManifestError::Rejected(e)) => Err(e),
             Err(ManifestError::Unknown(e)) => Err(self.stop(&e)),
         }
@@ -59,13 +62,13 @@ impl DbInner {
                 ..self.state_without_trees(&state)
             }
         };
-        let old = manifest.number();
         let _watch = PanicGuard::new(self, "a writer of the manifest");
         match Manifest::create(&self.env, &self.dir, self.new_number(), &edit) {
             Ok(new) => {
                 self.counters.manifest_bytes.fetch_add(new.bytes(), Ordering::Relaxed);
                 *manifest = new;
-                let _ = self.env.remove(&self.dir.join(tree::manifest_file_name(old)));
+                self.kept_files.note_edit(manifest.number(), manifest.bytes());
+                self.remove_unneeded(Vec::new());
                 // Before the next edit: were the new one lost later, the old one must not come back and be taken for the newest.
                 self.stop_if_sync_failed(&self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed()));
             }

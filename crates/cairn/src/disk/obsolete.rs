@@ -1,6 +1,7 @@
 //! Removes files that nothing needs any more: logs whose entries are all in tables, and tables that no version uses. Each is removed only
 //! after the edit by which it is not needed is durable.
 
+use crate::parts::Unneeded;
 use crate::state::{DbInner, FlushedCounts, State};
 use crate::sync::Ordering;
 use crate::wal::log_file_name;
@@ -34,6 +35,7 @@ impl DbInner {
     /// Removes the logs that the durable manifest no longer needs.
     pub(crate) fn remove_logs(&self, min_log: u64) {
         let removed = self.logs.closed.release(min_log);
+        let mut unneeded = Vec::new();
         for (log, is_listed) in &removed {
             if self.tables.segments.retire(log.number, log.len) {
                 continue;
@@ -43,14 +45,24 @@ impl DbInner {
                 self.tables.segments.emptied(vec![log_file_name(log.number)]);
                 continue;
             }
-            match self.disk_reserve.is_spent() {
-                false => self.logs.recycled.offer(log.number, log.len),
-                // Logs that are not removed here are removed by the next opening.
-                true => _ = self.env.remove(&self.dir.join(log_file_name(log.number))),
-            }
+            unneeded.push(Unneeded::Log { number: log.number, len: log.len });
         }
         if !removed.is_empty() {
+            self.remove_unneeded(unneeded);
             self.after_removal();
+        }
+    }
+
+    /// Removes files that the durable manifest does not name any more, and others for which readers in other processes were waited, as far as none
+    /// of these needs them. Files that are not removed here are removed later, or by the next opening.
+    pub(crate) fn remove_unneeded(&self, unneeded: Vec<Unneeded>) {
+        for file in self.kept_files.release(unneeded) {
+            match file {
+                Unneeded::Log { number, len } if !self.disk_reserve.is_spent() => {
+                    self.logs.recycled.offer(number, len);
+                }
+                file => _ = self.env.remove(&self.dir.join(file.name())),
+            }
         }
     }
 
@@ -63,21 +75,20 @@ impl DbInner {
 
     /// Deletes the tables that no version uses any more.
     pub(crate) fn collect_obsolete(&self) {
+        if self.is_moment {
+            return;
+        }
         // One thread at a time: when this returns, everything that was obsolete before is deleted.
         let _collecting = self.tables.deleting.lock();
         let removed = self.tables.obsolete.take();
         let segments = self.tables.segments.take_dead(self.oldest_log());
-        // Files that are not removed here are removed by the next opening.
-        if (removed.is_empty() && segments.is_empty()) || self.check_place().is_err() {
+        let is_nothing = removed.is_empty() && segments.is_empty() && self.kept_files.count() == 0;
+        if is_nothing || self.check_place().is_err() {
             return;
         }
-        for name in &segments {
-            let _ = self.env.remove(&self.dir.join(name));
-        }
-        for &number in &removed {
-            self.tables.cache.forget(number);
-            let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
-        }
+        removed.iter().for_each(|&number| self.tables.cache.forget(number));
+        let tables = removed.iter().map(|&number| table::table_file_name(number));
+        self.remove_unneeded(segments.into_iter().chain(tables).map(Unneeded::File).collect());
         self.after_removal();
     }
 

@@ -3,7 +3,9 @@
 //! Imports `types`, `wal`, `parts` and `state`. Absent: threads (the room `api` starts them), and changes of old files before the new ones
 //! are durable.
 
+mod assemble;
 mod file_names;
+mod follower;
 mod keep_logs;
 mod recovery;
 mod replay_batches;
@@ -12,4 +14,5 @@ mod replayed;
 mod start;
 
 pub(crate) use file_names::{Files, LOCK_FILE_NAME, UNFINISHED};
+pub(crate) use follower::Follower;
 pub(crate) use recovery::{keyspace_options, no_database, open, unfinished};

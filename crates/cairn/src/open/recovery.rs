@@ -6,14 +6,15 @@
 //! then nothing is removed or changed, and a crash leaves the old state.
 
 use super::file_names::{Files, LOCK_FILE_NAME};
+use super::replay_batches::Inserter;
 use super::replayed::{Keyspaces, Recovered, Replayed, Spill};
-use crate::parts::DiskReserve;
+use crate::parts::{DiskReserve, KeptFiles};
 use crate::state::{DbInner, HashLog, HashLogs, Tables};
 use crate::sync::{AtomicU64, Ordering};
 use crate::types::{Filters, KeyspaceOptions, Operators, Options};
 use crate::wal::{KeptLog, LogEnd, LogRecord, RecycledLogs, replay};
 use base::planted::{Bug, planted};
-use base::{Error, ErrorKind, Result};
+use base::{Error, ErrorKind, Result, Seq};
 use env::{Env, FileLock};
 use hashlog::hint_file_name;
 use memtable::{Memtable, SpareMemory};
@@ -60,6 +61,7 @@ pub(crate) fn open(
     let disk_reserve = DiskReserve::new(&env, dir, options.reserve_bytes(), recycled.clone());
     disk_reserve.adopt();
     let next_file = AtomicU64::new(files.next_number(&state));
+    let kept_files = KeptFiles::new(&env, dir);
     let spare_memory = Arc::new(SpareMemory::new(options.memory_budget / 8 * 3));
     let dir = dir.to_owned();
     Recovery {
@@ -77,6 +79,7 @@ pub(crate) fn open(
         spare_memory,
         recycled,
         next_file,
+        kept_files,
         hash_logs,
         kept: Vec::new(),
     }
@@ -126,6 +129,19 @@ fn fresh_state(dir: &Path, files: &Files, options: &Options) -> Result<tree::Man
     Ok(tree::ManifestState { next_file: 1, next_keyspace: 1, min_log: 1, ..tree::ManifestState::default() })
 }
 
+fn check_number(dir: &Path, number: u64, most: u64) -> Result<()> {
+    if number > most {
+        let what = format!("the number {number} is in use, which no database reaches");
+        return Err(Error::corruption(&dir.join("manifest"), 0, what));
+    }
+    Ok(())
+}
+
+/// Refuses a sequence number that no database reaches.
+pub(super) fn check_seq(dir: &Path, seq: Seq) -> Result<()> {
+    check_number(dir, seq, base::MAX_SEQ / 2)
+}
+
 pub(crate) struct Recovery {
     pub env: Arc<dyn Env>,
     pub dir: PathBuf,
@@ -142,6 +158,7 @@ pub(crate) struct Recovery {
     pub spare_memory: Arc<SpareMemory>,
     pub recycled: Arc<RecycledLogs>,
     pub next_file: AtomicU64,
+    pub kept_files: KeptFiles,
     /// Those with hint files, until their keyspaces have them.
     pub hash_logs: HashLogs,
     /// Logs that are kept, because there is no space for tables with their contents.
@@ -185,15 +202,7 @@ impl Recovery {
         let tree::ManifestState { next_keyspace, newest_log, min_log, .. } = self.state;
         let log = self.files.logs.last().copied().unwrap_or(0).max(newest_log).max(min_log);
         let largest = next_file.max(next_keyspace).max(log);
-        self.check_number(largest, MAX_NUMBER)
-    }
-
-    fn check_number(&self, number: u64, most: u64) -> Result<()> {
-        if number > most {
-            let what = format!("the number {number} is in use, which no database reaches");
-            return Err(Error::corruption(&self.dir.join("manifest"), 0, what));
-        }
-        Ok(())
+        check_number(&self.dir, largest, MAX_NUMBER)
     }
 
     /// Replays the logs, and makes the result durable under a new manifest.
@@ -247,6 +256,7 @@ impl Recovery {
                 log.abandon(&self.space.segments);
                 let (hints, values) = (&keyspace.hints_found, &self.state.value_files);
                 *log = self.space.load_hash_log(&self.env, &self.dir, *id, hints, values)?;
+                self.space.share(log, None);
             }
         }
         for number in first_new..self.next_file.load(Ordering::Relaxed) {
@@ -265,60 +275,81 @@ impl Recovery {
         spill: Spill,
         note: &mut dyn FnMut(&LogRecord<'_>),
     ) -> Result<LogEnd> {
-        let held = Cell::new(0);
+        let inserter = Inserter {
+            options: &self.options,
+            spare_memory: &self.spare_memory,
+            next_keyspace: self.state.next_keyspace,
+            flush: &|keyspace| self.flush(keyspace, spill),
+            most: match spill {
+                Spill::Tables => self.options.memory_budget / 2,
+                Spill::Nowhere => u64::MAX,
+            },
+            notes_places: spill == Spill::Nowhere,
+            held: Cell::new(0),
+        };
         let replayed = replay(&self.env, &self.dir, &self.state, logs, &mut |record| {
             note(&record);
-            self.replay_batch(keyspaces, record, &held, spill)
+            inserter.insert(keyspaces, record)
         })?;
+        let replayed = replayed.end;
         let flushed = keyspaces.values().map(|k| k.tree.version().flushed_seq).max();
         if planted(Bug::ReuseSequenceNumber) {
             return Ok(LogEnd { seq: self.state.last_seq, ..replayed });
         }
         let seq = self.state.last_seq.max(replayed.seq).max(flushed.unwrap_or(0));
-        self.check_number(seq, base::MAX_SEQ / 2)?;
+        check_seq(&self.dir, seq)?;
         Ok(LogEnd { seq, time: self.state.last_time.max(replayed.time) })
     }
 
     fn open_trees(&mut self) -> Result<Keyspaces> {
-        let mut keyspaces = BTreeMap::new();
-        let mut historical = BTreeMap::new();
-        for (id, found) in &self.state.keyspaces {
-            historical.extend(found.created.history_of.map(|primary| (primary, *id)));
+        let state = &self.state;
+        for found in state.keyspaces.values().filter(|found| found.created.history_of.is_none()) {
+            self.filters.check(&found.created.name, &keyspace_options(&self.dir, found)?)?;
         }
-        for (id, found) in std::mem::take(&mut self.state.keyspaces) {
-            let options = keyspace_options(&self.dir, &found)?;
-            if found.created.history_of.is_none() {
-                self.filters.check(&found.created.name, &options)?;
-            }
-            let operator = self.operators.of(&found.created.name, &options.merge)?;
-            let version = Arc::new(found.version);
-            let loaded = self.hash_logs.remove(&id);
-            let hash_log =
-                options.is_hash_log().then(|| loaded.unwrap_or_else(|| Arc::new(HashLog::new(id))));
-            let replayed = Replayed {
-                id,
-                tree: Tree::new(
-                    options.tree_options(id, &found.created.name, found.created.history_of),
-                    version.clone(),
-                ),
-                found: version,
-                options,
-                operator,
-                name: found.created.name,
-                history_of: found.created.history_of,
-                historical: historical.get(&id).copied(),
-                hash_log,
-                hints_found: found.hints,
-                memtable: Memtable::empty(),
-                full: Vec::new(),
-                recovered: Recovered::default(),
-                has_expiries: false,
-            };
-            keyspaces.insert(id, replayed);
-        }
-        check_pairs(&self.dir, &keyspaces)?;
+        let keyspaces = keyspaces_of(&self.dir, state, &self.operators, &mut self.hash_logs)?;
+        self.state.keyspaces.clear();
         Ok(keyspaces)
     }
+}
+
+/// The keyspaces in a manifest, with nothing in memory. Indexes are taken from `hash_logs`.
+pub(super) fn keyspaces_of(
+    dir: &Path,
+    state: &tree::ManifestState,
+    operators: &Operators,
+    hash_logs: &mut HashLogs,
+) -> Result<Keyspaces> {
+    let mut keyspaces = BTreeMap::new();
+    let mut historical = BTreeMap::new();
+    for (id, found) in &state.keyspaces {
+        historical.extend(found.created.history_of.map(|primary| (primary, *id)));
+    }
+    for (id, found) in &state.keyspaces {
+        let options = keyspace_options(dir, found)?;
+        let operator = operators.of(&found.created.name, &options.merge)?;
+        let loaded = hash_logs.remove(id);
+        let hash_log = options.is_hash_log().then(|| loaded.unwrap_or_else(|| Arc::new(HashLog::new(*id))));
+        let tree_options = options.tree_options(*id, &found.created.name, found.created.history_of);
+        let replayed = Replayed {
+            id: *id,
+            tree: Tree::new(tree_options, found.version.clone()),
+            found: found.version.clone(),
+            options,
+            operator,
+            name: found.created.name.clone(),
+            history_of: found.created.history_of,
+            historical: historical.get(id).copied(),
+            hash_log,
+            hints_found: found.hints.clone(),
+            memtable: Memtable::empty(),
+            full: Vec::new(),
+            recovered: Recovered::default(),
+            has_expiries: false,
+        };
+        keyspaces.insert(*id, replayed);
+    }
+    check_pairs(dir, &keyspaces)?;
+    Ok(keyspaces)
 }
 
 /// Checks that each keyspace with history has a historical one, and each of those a keyspace with history.

@@ -4,31 +4,43 @@ use super::recovery::Recovery;
 use super::replayed::{Keyspaces, Replayed, Spill};
 use crate::parts::{allocate, capacity_for};
 use crate::sync::Ordering;
+use crate::types::Options;
 use crate::wal::{BatchRecord, LogRecord, check_dropped};
 use base::planted::{Bug, planted};
 use base::{EntryKind, Error, RangeSet, Result, Time};
 use hashlog::pack;
-use memtable::{LogPlace, Memtable};
+use memtable::{LogPlace, Memtable, SpareMemory};
 use record::chunk_place;
 use std::cell::Cell;
+use std::sync::Arc;
 use tree::JobContext;
 
-impl Recovery {
-    /// Inserts the entries of a batch that are not in tables already. `held`: bytes reserved in memtables so far.
-    pub(crate) fn replay_batch(
-        &self,
-        keyspaces: &mut Keyspaces,
-        record: LogRecord<'_>,
-        held: &Cell<u64>,
-        spill: Spill,
-    ) -> Result<()> {
+/// Inserts the batches of logs into the memtables of their keyspaces.
+pub(crate) struct Inserter<'a> {
+    pub options: &'a Options,
+    pub spare_memory: &'a Arc<SpareMemory>,
+    /// Numbers of keyspaces below this one have been used.
+    pub next_keyspace: u64,
+    /// Takes the memtable of a keyspace that is full.
+    pub flush: &'a dyn Fn(&mut Replayed) -> Result<()>,
+    /// All keyspaces are flushed when their memtables have reserved so many bytes together.
+    pub most: u64,
+    /// Whether entries of keyspaces without order note their places in the log, which stays: a later flush leaves them where they are.
+    pub notes_places: bool,
+    /// Bytes reserved in memtables so far.
+    pub held: Cell<u64>,
+}
+
+impl Inserter<'_> {
+    /// Inserts the entries of a batch that are not in tables already.
+    pub(crate) fn insert(&self, keyspaces: &mut Keyspaces, record: LogRecord<'_>) -> Result<()> {
         let malformed = || Error::corruption(record.path, record.offset, "this record is no batch");
         let BatchRecord { head, mut entries } = record.batch;
         for seq in head.first_seq..head.first_seq + head.count {
             let index = record.len - entries.left();
             let entry = entries.next().ok_or_else(malformed)?;
             let Some(keyspace) = keyspaces.get_mut(&entry.keyspace) else {
-                check_dropped(entry.keyspace, &self.state, record.path, record.offset)?;
+                check_dropped(entry.keyspace, self.next_keyspace, record.path, record.offset)?;
                 continue;
             };
             let replays = planted(Bug::ReplayFlushedOperands) && entry.kind == EntryKind::Merge;
@@ -53,7 +65,7 @@ impl Recovery {
             };
             let need = entry.cost(tail.len());
             if !keyspace.memtable.reserve(need) {
-                self.make_room(keyspace, need, held, spill)?;
+                self.make_room(keyspace, need)?;
                 if !keyspace.memtable.reserve(need) {
                     return Err(malformed());
                 }
@@ -61,16 +73,15 @@ impl Recovery {
             keyspace.has_expiries |= entry.expiry.is_some();
             let entry = if planted(Bug::ForgetExpiry) { entry.until(None) } else { entry };
             entry.insert(&keyspace.memtable, seq, tail);
-            if keyspace.hash_log.is_some() && spill == Spill::Nowhere {
-                // The log is kept, and a later flush leaves the entry where it is.
+            if keyspace.hash_log.is_some() && self.notes_places {
                 let offset = pack(chunk_place(record.offset, index as u64));
                 keyspace.memtable.note_place(LogPlace { seq, log: record.number, offset });
             }
-            held.set(held.get() + need as u64);
-            if held.get() > self.options.memory_budget / 2 && spill == Spill::Tables {
-                // All memtables together exceed their budget: all are flushed, and the count restarts.
-                keyspaces.values_mut().try_for_each(|k| self.flush(k, spill))?;
-                held.set(0);
+            self.held.set(self.held.get() + need as u64);
+            if self.held.get() > self.most {
+                // The count restarts.
+                keyspaces.values_mut().try_for_each(self.flush)?;
+                self.held.set(0);
             }
         }
         match entries.is_empty() {
@@ -81,7 +92,7 @@ impl Recovery {
 
     /// Makes a memtable with room for `need` bytes, or a larger one, or seals a full one and makes the next, like `memory.rs` in the room
     /// `write`.
-    fn make_room(&self, keyspace: &mut Replayed, need: usize, held: &Cell<u64>, spill: Spill) -> Result<()> {
+    fn make_room(&self, keyspace: &mut Replayed, need: usize) -> Result<()> {
         let full = self.options.memtable_bytes(&keyspace.options);
         let wanted = keyspace.memtable.reserved() + need;
         let capacity = capacity_for(full, wanted.min(full).max(need));
@@ -93,12 +104,14 @@ impl Recovery {
             keyspace.memtable = grown;
             return Ok(());
         }
-        self.flush(keyspace, spill)?;
-        keyspace.memtable = allocate(capacity, need, &self.spare_memory)?;
-        held.set(held.get() + memtable::BASE_BYTES);
+        (self.flush)(keyspace)?;
+        keyspace.memtable = allocate(capacity, need, self.spare_memory)?;
+        self.held.set(self.held.get() + memtable::BASE_BYTES);
         Ok(())
     }
+}
 
+impl Recovery {
     /// Writes a keyspace's memtable to a table, unless the memtable has to stay in memory. No manifest names the table yet.
     pub(crate) fn flush(&self, keyspace: &mut Replayed, spill: Spill) -> Result<()> {
         let memtable = std::mem::replace(&mut keyspace.memtable, Memtable::empty());

@@ -48,6 +48,26 @@ impl Replayed {
         self.hash_log.iter().flat_map(|log| log.hints()).map(|hints| (id, hints)).collect()
     }
 
+    /// The same keyspace with the same memtables.
+    pub(crate) fn shared(&self) -> Replayed {
+        Replayed {
+            id: self.id,
+            found: self.found.clone(),
+            tree: Tree::new(self.tree.options().clone(), self.tree.version().clone()),
+            options: self.options.clone(),
+            name: self.name.clone(),
+            history_of: self.history_of,
+            historical: self.historical,
+            hash_log: self.hash_log.clone(),
+            hints_found: BTreeMap::new(),
+            memtable: self.memtable.clone(),
+            full: self.full.clone(),
+            recovered: Recovered::default(),
+            operator: self.operator.clone(),
+            has_expiries: self.has_expiries,
+        }
+    }
+
     /// Discards everything that was replayed.
     pub(crate) fn reset(&mut self) {
         self.tree = Tree::new(self.tree.options().clone(), self.found.clone());

@@ -1,22 +1,14 @@
 //! The last steps of an opening: a new log under the new manifest, removal of the files that they replace, and the [`DbInner`] itself.
 
+use super::assemble::Parts;
 use super::recovery::Recovery;
 use super::replayed::Keyspaces;
-use crate::parts::{ActiveCalls, Counters, ExpiryClock, RateLimiter, Scrub, Snapshots, VisibleSeq};
-use crate::state::{
-    DbInner, ImmutableMemtable, KeyspaceState, Role, Signals, State, Status, Writer, new_commit,
-};
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::parts::Unneeded;
+use crate::state::DbInner;
 use crate::wal::{ClosedLogs, Log, LogEnd, Logs, log_file_name};
-use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq};
-use env::ForkGuard;
-use memtable::Memtable;
 use std::sync::Arc;
 use tree::{DatabaseEdit, Manifest, ManifestError, manifest_file_name};
-
-/// The next [`DbInner::identity`].
-static IDENTITIES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
 
 impl Recovery {
     /// Starts a new log under the new manifest, then removes the files that they replace. What was recovered is durable by now.
@@ -36,7 +28,7 @@ impl Recovery {
         let log = match self.start_log(&logs, end.seq, &mut manifest) {
             // Then files that are no longer needed are removed first.
             Err(e) if e.kind() == ErrorKind::NoSpace => {
-                self.remove(&leftovers);
+                self.remove_leftovers(std::mem::take(&mut leftovers), &manifest);
                 self.disk_reserve.release_for(&e);
                 self.start_log(&logs, end.seq, &mut manifest)
             }
@@ -50,7 +42,7 @@ impl Recovery {
             }
             Err(e) => return Err(e),
         };
-        self.remove(&leftovers);
+        self.remove_leftovers(leftovers, &manifest);
         if refusal.is_none() {
             // Before the next edit: were the new manifest lost later, an old one must not come back and be taken for the newest.
             self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
@@ -124,6 +116,12 @@ impl Recovery {
         self.env.sync_dir(&self.dir)
     }
 
+    /// Removes the files that the new manifest does not name, unless readers in other processes may need them.
+    fn remove_leftovers(&self, names: Vec<String>, manifest: &Manifest) {
+        let free = self.kept_files.release_leftovers(names, manifest.number());
+        self.remove(&free.iter().map(Unneeded::name).collect::<Vec<_>>());
+    }
+
     /// Best effort: the next opening removes the rest.
     pub(crate) fn remove(&self, names: &[String]) {
         for name in names {
@@ -139,83 +137,22 @@ impl Recovery {
         log: Log,
         logs: Arc<Logs>,
     ) -> Arc<DbInner> {
-        let waiting_bytes = Arc::<AtomicU64>::default();
-        let db = Arc::new(DbInner {
-            tables: self.space,
-            snapshots: Snapshots::default(),
-            moments: Default::default(),
-            clock: Arc::new(ExpiryClock::new(self.env.clone())),
-            retired: Default::default(),
-            spare_memory: self.spare_memory,
-            visible: VisibleSeq::new(end.seq),
-            commit: new_commit(Writer::new(log, end.seq + 1)),
-            last_time: AtomicU64::new(end.time.micros()),
-            retention_time: AtomicU64::new(self.state.retention_time.micros()),
-            logs,
-            manifest: Mutex::new(manifest),
-            disk_reserve: self.disk_reserve,
-            state: Mutex::new(State::new(self.state.next_keyspace, waiting_bytes.clone())),
-            signals: Signals::default(),
-            origin: ForkGuard::here(),
-            next_file: self.next_file,
-            counters: Counters::default(),
-            scrub: Scrub::default(),
-            idle_until: AtomicU64::new(0),
-            slowdown: AtomicU64::new(0),
-            index_pressure: AtomicU64::new(0),
-            dead_values: AtomicU64::new(0),
-            waiting_bytes,
-            calls: ActiveCalls::default(),
-            lock: Mutex::new(Some(self.lock)),
-            status: Status::new(&self.dir),
-            rate_limiter: RateLimiter::new(self.options.compaction_rate),
+        Parts {
             env: self.env,
             dir: self.dir,
             options: self.options,
             filters: self.filters,
             operators: self.operators,
-            filter_jobs: Default::default(),
-            identity: IDENTITIES.fetch_add(1, Ordering::Relaxed),
-        });
-        db.adopt(keyspaces);
-        db
-    }
-}
-
-impl DbInner {
-    fn adopt(&self, keyspaces: Keyspaces) {
-        let mut state = self.state.lock();
-        // A primary keyspace refers to its historical one.
-        let (historical, others): (Vec<_>, Vec<_>) =
-            keyspaces.into_iter().partition(|(_, k)| k.history_of.is_some());
-        for (id, k) in historical.into_iter().chain(others) {
-            self.disk_reserve.note_tables(0, k.tree.version().bytes());
-            let role = match (k.history_of, k.historical.and_then(|id| state.keyspaces.get(&id))) {
-                (Some(primary), _) => Role::Historical(primary),
-                (None, Some(historical)) => Role::Primary(historical.inner.clone()),
-                (None, None) => Role::Plain,
-            };
-            let inner = self.new_keyspace(id, k.name, k.options, role, k.operator, k.hash_log);
-            // What is in the files of a keyspace without order is not known.
-            let of_tables = || k.tree.version().tables().any(|(_, table)| table.meta.expiry.is_some());
-            if k.has_expiries || inner.hash_log.is_some() || of_tables() {
-                inner.note_expiries();
-            }
-            // The times of its versions are not known, but not later than this.
-            if !planted(Bug::ForgetNewestTime) {
-                inner.newest_time.store(self.last_time().micros(), Ordering::Relaxed);
-            }
-            let mut keyspace = KeyspaceState::new(inner, k.tree);
-            // In most cases there are none: all that was replayed is in tables.
-            let memtables = k.full.into_iter().chain([k.memtable]).filter(|m| !m.is_empty());
-            keyspace.immutable = memtables
-                .map(|memtable| {
-                    let last_seq = memtable.max_seq().unwrap_or(0);
-                    ImmutableMemtable { memtable, last_seq }
-                })
-                .collect();
-            keyspace.publish(Memtable::empty());
-            state.insert(keyspace);
+            lock: self.lock,
+            tables: self.space,
+            disk_reserve: self.disk_reserve,
+            kept_files: self.kept_files,
+            spare_memory: self.spare_memory,
+            next_file: self.next_file,
+            next_keyspace: self.state.next_keyspace,
+            retention_time: self.state.retention_time,
+            is_moment: false,
         }
+        .assemble(keyspaces, end, manifest, log, logs)
     }
 }

@@ -9,8 +9,8 @@ use super::status::{Signals, Status};
 use super::tables::Tables;
 use super::writer::Commit;
 use crate::parts::{
-    ActiveCall, ActiveCalls, Counters, DeadRanges, DiskReserve, ExpiryClock, KeyspaceCounters, Moments,
-    RateLimiter, RetiredMemtables, Scrub, Snapshots, VisibleSeq, whole,
+    ActiveCall, ActiveCalls, Counters, DeadRanges, DiskReserve, ExpiryClock, KeptFiles, KeyspaceCounters,
+    Moments, RateLimiter, RetiredMemtables, Scrub, Snapshots, VisibleSeq, whole,
 };
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::types::{Filters, IoStats, KeyspaceOptions, Limits, Operators, Options};
@@ -37,6 +37,8 @@ pub(crate) struct DbInner {
     pub filter_jobs: Arc<FilterJobs>,
     /// Unique for each opening of a database in this process.
     pub identity: u64,
+    /// This is one moment of a database to which another process may write: nothing in the directory is changed.
+    pub is_moment: bool,
     /// The process that opened the database.
     pub origin: ForkGuard,
     pub tables: Tables,
@@ -59,6 +61,8 @@ pub(crate) struct DbInner {
     pub retention_time: AtomicU64,
     pub logs: Arc<Logs>,
     pub manifest: Mutex<Manifest>,
+    /// Files that readers in other processes may need.
+    pub kept_files: KeptFiles,
     pub disk_reserve: DiskReserve,
     pub state: Mutex<State>,
     pub signals: Signals,
@@ -182,8 +186,14 @@ impl DbInner {
 
     /// Ends all writing with `reason`, unless it has already ended. Returns the error that all writers get.
     pub(crate) fn refuse(&self, reason: Error) -> Error {
-        let fatal = self.status.fatal.get_or_init(|| reason).clone();
+        let fatal = self.end_writing(reason);
         tracing::error!(error = %fatal, "writing stopped");
+        fatal
+    }
+
+    /// The same, where nothing is wrong.
+    pub(crate) fn end_writing(&self, reason: Error) -> Error {
+        let fatal = self.status.fatal.get_or_init(|| reason).clone();
         self.status.stopped.store(true, Ordering::SeqCst);
         let _state = self.state.lock();
         self.signals.notify_all();

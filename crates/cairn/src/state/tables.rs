@@ -32,6 +32,8 @@ pub(crate) struct Tables {
     pub segments: Arc<Segments>,
     /// Held while tables are deleted.
     pub deleting: Mutex<()>,
+    /// Maximum number of open files with values.
+    of_values: usize,
 }
 
 impl Tables {
@@ -51,7 +53,32 @@ impl Tables {
             obsolete: Arc::default(),
             segments: Segments::new(env.clone(), dir.to_owned(), log_file_name, of_values, waiting_reads),
             deleting: Mutex::default(),
+            of_values,
         }
+    }
+
+    /// The same tables and cache, with segments of a moment of a database to which another process writes.
+    pub(crate) fn with_segments(&self, segments: Arc<Segments>) -> Tables {
+        Tables {
+            cache: self.cache.clone(),
+            obsolete: self.obsolete.clone(),
+            segments,
+            deleting: Mutex::default(),
+            of_values: self.of_values,
+        }
+    }
+
+    /// Segments with these value files, of such a moment.
+    pub(crate) fn segments_of_moment<'a>(
+        &self,
+        (env, dir): (&Arc<dyn Env>, &Path),
+        files: impl Iterator<Item = &'a ValueFile>,
+    ) -> Arc<Segments> {
+        let waiting_reads = self.cache.waiting_reads().clone();
+        let segments =
+            Segments::new(env.clone(), dir.to_owned(), log_file_name, self.of_values, waiting_reads);
+        files.for_each(|file| segments.add_value_file(file.clone()));
+        segments
     }
 
     /// Loads the indexes of keyspaces without order.
@@ -66,12 +93,14 @@ impl Tables {
     ) -> Result<HashLogs> {
         let with_hints = state.keyspaces.iter().filter(|(_, keyspace)| !keyspace.hints.is_empty());
         let load = |(id, keyspace): (&u64, &tree::KeyspaceState)| {
-            Ok((*id, self.load_hash_log(env, dir, *id, &keyspace.hints, &state.value_files)?))
+            let log = self.load_hash_log(env, dir, *id, &keyspace.hints, &state.value_files)?;
+            self.share(&log, None);
+            Ok((*id, log))
         };
         with_hints.map(load).collect()
     }
 
-    /// Loads the index of a keyspace, which holds the files with its entries.
+    /// Loads the index of a keyspace. The caller tells the segments and the cache of it.
     pub(crate) fn load_hash_log(
         &self,
         env: &Arc<dyn Env>,
@@ -94,7 +123,6 @@ impl Tables {
             SegmentFile::Values(number) => Ok(value_files.get(&number).map_or(0, |file| file.len)),
         };
         let log = HashLog::load(id, hints, &reader, self.cache.cache().most_needed() / 8, &len_of)?;
-        self.share(&log, None);
         Ok(Arc::new(log))
     }
 
@@ -111,6 +139,11 @@ impl Tables {
             }
         }
         self.segments.opened();
+    }
+
+    /// Opens the reader of a table for a moment, which needs no holders of segments.
+    pub(crate) fn open_for_moment(&self, meta: &table::TableMeta) -> Result<Arc<LiveTable>> {
+        Ok(LiveTable::new(meta.clone(), self.cache.open(meta)?, self.obsolete.clone(), None))
     }
 
     /// Opens the reader of a table for a version.

@@ -312,6 +312,9 @@ pub struct Stats {
     /// Age in seconds of the oldest snapshot or cursor; 0 when there are none. The age of a cursor or an iterator counts from the first
     /// flush of its keyspace, or the first call for statistics, after its creation.
     pub oldest_reader_seconds: f64,
+    /// Files that are not needed any more, and stay because readers in other processes may need them
+    /// ([`Database::open_read_only`](crate::Database::open_read_only)).
+    pub files_for_readers: usize,
     /// Sequence number of the newest visible commit.
     pub last_seq: u64,
     /// The error that stopped writing, or the one that prevents background work at present.

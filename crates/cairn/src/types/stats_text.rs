@@ -108,6 +108,9 @@ impl fmt::Display for Stats {
             write!(f, "; the oldest is held for {:.1} s", self.oldest_reader_seconds)?;
         }
         writeln!(f, "; newest sequence number {}", self.last_seq)?;
+        if self.files_for_readers > 0 {
+            writeln!(f, "other readers   {} files stay for them", self.files_for_readers)?;
+        }
         if let Some(error) = &self.background_error {
             writeln!(f, "error           {error}")?;
         }

@@ -21,13 +21,8 @@ pub(crate) struct LogRecord<'a> {
 }
 
 /// An entry of the log may belong to a dropped keyspace, but not to one that never existed.
-pub(crate) fn check_dropped(
-    keyspace: u64,
-    state: &tree::ManifestState,
-    log: &Path,
-    offset: u64,
-) -> Result<()> {
-    match keyspace < state.next_keyspace {
+pub(crate) fn check_dropped(keyspace: u64, next_keyspace: u64, log: &Path, offset: u64) -> Result<()> {
+    match keyspace < next_keyspace {
         true => Ok(()),
         false => Err(Error::corruption(log, offset, format!("keyspace {keyspace} was never created"))),
     }
@@ -53,6 +48,13 @@ pub(crate) struct LogEnd {
     pub time: Time,
 }
 
+/// What [`replay`] has read.
+pub(crate) struct Replay {
+    pub end: LogEnd,
+    /// Behind the newest log; `None` if there is none, or what follows the end of an older one was not acknowledged.
+    pub tail: Option<LogTail>,
+}
+
 /// Reads the logs in order up to the first torn tail, and passes every batch to `apply`. Returns where they end.
 ///
 /// A log shorter than the length in its successor's header leaves a gap: later records are dropped, because they were not acknowledged as
@@ -64,8 +66,9 @@ pub(crate) fn replay(
     state: &tree::ManifestState,
     logs: &[u64],
     apply: &mut dyn FnMut(LogRecord<'_>) -> Result<()>,
-) -> Result<LogEnd> {
+) -> Result<Replay> {
     let mut end = LogEnd::default();
+    let mut tail = None;
     let mut torn: Option<(PathBuf, u64)> = None;
     let mut read: Option<(PathBuf, u64)> = None;
     let mut record = Vec::new();
@@ -120,10 +123,102 @@ pub(crate) fn replay(
                 return Err(Error::corruption(hole, *offset, what));
             }
         }
+        read = Some((path.clone(), reader.valid_len()));
+        let is_followed = torn.is_none() && header.is_some();
         if torn.is_none() && !matches!(reader.tail(), Some(Tail::Clean)) {
-            torn = Some((path.clone(), reader.valid_len()));
+            torn = Some((path, reader.valid_len()));
         }
-        read = Some((path, reader.valid_len()));
+        tail = is_followed.then_some(LogTail { number, reader });
     }
-    Ok(end)
+    Ok(Replay { end, tail })
+}
+
+/// The place behind the newest log, from which a reader follows a database that another process writes to.
+pub(crate) struct LogTail {
+    number: u64,
+    reader: SegmentReader,
+}
+
+impl LogTail {
+    /// The start of log `number`. Numbers that were assigned before it began are in `end` then.
+    pub(crate) fn at_start(env: &Arc<dyn Env>, dir: &Path, number: u64, end: &mut LogEnd) -> Result<LogTail> {
+        let path = dir.join(log_file_name(number));
+        let reader = SegmentReader::open(env, &path, SegmentKind::Wal, number, None)?;
+        let malformed = || Error::corruption(&path, 0, "the header of the log is malformed");
+        let header = LogHeader::decode(reader.header()).ok_or_else(malformed)?;
+        end.seq = end.seq.max(header.last_seq);
+        Ok(LogTail { number, reader })
+    }
+
+    /// The log.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Passes every batch that was logged since to `apply`, and calls `switched` when a log ends and the next begins. `end` advances.
+    ///
+    /// # Errors
+    /// Those of `apply`; `Io`; `Corruption` if what is there does not follow what was read: the logs have to be replayed from their beginning.
+    pub(crate) fn go_on<T>(
+        &mut self,
+        (env, dir): (&Arc<dyn Env>, &Path),
+        end: &mut LogEnd,
+        target: &mut T,
+        apply: &mut dyn FnMut(&mut T, LogRecord<'_>) -> Result<()>,
+        switched: &mut dyn FnMut(&mut T),
+    ) -> Result<()> {
+        let mut record = Vec::new();
+        loop {
+            // Before the present log is read: once there is another one, nothing is appended to this.
+            let next = self.next_log(env, dir)?;
+            self.reader.go_on()?;
+            let path = self.reader.path().to_owned();
+            while let Some(span) = self.reader.next(&mut record)? {
+                if record.is_empty() {
+                    continue;
+                }
+                let batch = decode_batch(&record).ok_or_else(|| batch_error(&record, &path, span.start))?;
+                let head = batch.head;
+                if head.first_seq <= end.seq {
+                    let what = format!("sequence number {} comes after {}", head.first_seq, end.seq);
+                    return Err(Error::corruption(&path, span.start, what));
+                }
+                let time = end.time.max(head.time.unwrap_or_default());
+                let of = LogRecord {
+                    batch,
+                    number: self.number,
+                    path: &path,
+                    offset: span.start,
+                    len: record.len(),
+                };
+                apply(target, of)?;
+                *end = LogEnd { seq: head.last_seq(), time };
+            }
+            let Some((reader, header)) = next else { return Ok(()) };
+            let len = self.reader.valid_len();
+            if header.previous_len != len {
+                let what = format!("the log ends here, but had {} bytes", header.previous_len);
+                return Err(Error::corruption(&path, len, what));
+            }
+            end.seq = end.seq.max(header.last_seq);
+            *self = LogTail { number: self.number + 1, reader };
+            switched(target);
+        }
+    }
+
+    /// The next log, if it has been begun.
+    fn next_log(&self, env: &Arc<dyn Env>, dir: &Path) -> Result<Option<(SegmentReader, LogHeader)>> {
+        let number = self.number + 1;
+        let path = dir.join(log_file_name(number));
+        if !env.exists(&path)? {
+            return Ok(None);
+        }
+        let reader = SegmentReader::open(env, &path, SegmentKind::Wal, number, None)?;
+        if matches!(reader.tail(), Some(Tail::TornHeader)) {
+            return Ok(None);
+        }
+        let malformed = || Error::corruption(&path, 0, "the header of the log is malformed");
+        let header = LogHeader::decode(reader.header()).ok_or_else(malformed)?;
+        Ok(Some((reader, header)))
+    }
 }

@@ -158,26 +158,66 @@ impl Manifest {
         number: u64,
         open: &mut dyn FnMut(&TableMeta) -> Result<Arc<LiveTable>>,
     ) -> Result<ManifestState> {
+        ManifestReader::open(env, dir, number, open).map(|reader| reader.state)
+    }
+}
+
+/// Reads a manifest, and follows one that another process appends to.
+pub struct ManifestReader {
+    reader: SegmentReader,
+    number: u64,
+    /// The sum of all edits so far.
+    pub state: ManifestState,
+}
+
+impl ManifestReader {
+    /// Reads manifest `number` and applies all its edits. `open` opens tables, including those that later edits remove.
+    pub fn open(
+        env: &Arc<dyn Env>,
+        dir: &Path,
+        number: u64,
+        open: &mut dyn FnMut(&TableMeta) -> Result<Arc<LiveTable>>,
+    ) -> Result<ManifestReader> {
         let path = dir.join(manifest_file_name(number));
-        let mut reader = SegmentReader::open(env, &path, SegmentKind::Manifest, number, None)?;
-        let mut state = ManifestState::default();
-        let mut record = Vec::new();
-        let mut edits = 0;
-        while let Some(span) = reader.next(&mut record)? {
-            if record.is_empty() {
-                continue; // a sync mark
-            }
-            let edit = decode(&record, &path, span.start)?;
-            state
-                .apply(edit, open)
-                .map_err(|e| e.context(format!("{}, offset {}", path.display(), span.start)))?;
-            edits += 1;
-        }
-        if edits == 0 {
+        let reader = SegmentReader::open(env, &path, SegmentKind::Manifest, number, None)?;
+        let mut reader = ManifestReader { reader, number, state: ManifestState::default() };
+        if !reader.apply(open)? {
             // The first record was synced before the file got its name.
             return Err(Error::corruption(&path, 0, "the manifest has no valid record"));
         }
-        Ok(state)
+        Ok(reader)
+    }
+
+    /// Applies the edits that were appended since. Returns whether there were any. After an error the state is not to be used.
+    pub fn go_on(&mut self, open: &mut dyn FnMut(&TableMeta) -> Result<Arc<LiveTable>>) -> Result<bool> {
+        self.reader.go_on()?;
+        self.apply(open)
+    }
+
+    fn apply(&mut self, open: &mut dyn FnMut(&TableMeta) -> Result<Arc<LiveTable>>) -> Result<bool> {
+        let (mut record, mut has_edits) = (Vec::new(), false);
+        while let Some(span) = self.reader.next(&mut record)? {
+            if record.is_empty() {
+                continue; // a sync mark
+            }
+            let path = self.reader.path();
+            let edit = decode(&record, path, span.start)?;
+            self.state
+                .apply(edit, open)
+                .map_err(|e| e.context(format!("{}, offset {}", path.display(), span.start)))?;
+            has_edits = true;
+        }
+        Ok(has_edits)
+    }
+
+    /// The number of the manifest.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The end of the last edit, or of a sync mark behind it.
+    pub fn end(&self) -> u64 {
+        self.reader.valid_len()
     }
 }
 

@@ -18,6 +18,8 @@ mod salvage;
 mod state;
 
 pub use database_edit::{DatabaseEdit, KeyspaceCreated, LogClosed};
-pub use manifest_file::{Manifest, ManifestError, manifest_file_name, parse_manifest_file_name};
+pub use manifest_file::{
+    Manifest, ManifestError, ManifestReader, manifest_file_name, parse_manifest_file_name,
+};
 pub use salvage::SalvagedManifest;
 pub use state::{KeyspaceState, ManifestState};

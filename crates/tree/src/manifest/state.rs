@@ -15,7 +15,7 @@ pub struct KeyspaceState {
     /// How it was created.
     pub created: KeyspaceCreated,
     /// Its tables and guards.
-    pub version: Version,
+    pub version: Arc<Version>,
     /// Its hint files, by number, if it has no order.
     pub hints: BTreeMap<u64, HintFile>,
 }
@@ -59,8 +59,8 @@ impl ManifestState {
                 Some(_) => Version::empty_unordered(created.levels),
             };
             let id = created.id;
-            if self.keyspaces.insert(id, KeyspaceState { created, version, hints: BTreeMap::new() }).is_some()
-            {
+            let state = KeyspaceState { created, version: Arc::new(version), hints: BTreeMap::new() };
+            if self.keyspaces.insert(id, state).is_some() {
                 return Err(wrong(format!("an edit creates keyspace {id}, which exists")));
             }
             self.next_keyspace = self.next_keyspace.max(id.saturating_add(1));
@@ -70,7 +70,7 @@ impl ManifestState {
                 .keyspaces
                 .get_mut(&id)
                 .ok_or_else(|| wrong(format!("an edit changes keyspace {id}, which does not exist")))?;
-            keyspace.version = keyspace.version.apply(&tree, open)?;
+            keyspace.version = Arc::new(keyspace.version.apply(&tree, open)?);
             let highest = tree.added.iter().map(|(_, meta)| meta.number.saturating_add(1)).max();
             self.next_file = self.next_file.max(highest.unwrap_or(0));
         }

@@ -1,0 +1,371 @@
+//! [`Follower`]: reads a database to which another process may write, without its lock, and changes nothing.
+//!
+//! It reads one *moment* after the other: the state in the manifest, and behind it the logs, up to what the writer has handed to the operating
+//! system. Each moment is a [`DbInner`] of its own, which never changes: its keyspaces have the versions of the manifest, and memtables with what the
+//! logs have beyond them. Moments share the block cache, the open tables, and memtables that are appended to: entries of a later moment
+//! have larger sequence numbers than an earlier one shows.
+//!
+//! A file of a moment stays until the moment ends, because of a shared lock on the manifest ([`KeptFiles`]):
+//!
+//! 1. Lock byte 0 of the newest manifest, and check that it is still the newest: from now on nothing that it names is removed.
+//! 2. Read its edits, then the logs from the one on that its state needs.
+//! 3. Lock the byte behind the last edit, and release byte 0.
+//!
+//! While the manifest is the same, only new edits and new records of the logs are read. Whatever does not fit together (another manifest, a log
+//! that does not follow, an entry of a keyspace that the state does not have) makes it read everything anew.
+
+use super::assemble::Parts;
+use super::file_names::Files;
+use super::recovery::{check_seq, keyspaces_of, no_database, unfinished};
+use super::replay_batches::Inserter;
+use super::replayed::{Keyspaces, Replayed};
+use crate::parts::{DiskReserve, KeptFiles};
+use crate::state::{DbInner, HashLogs, Tables};
+use crate::sync::AtomicU64;
+use crate::types::{Filters, Operators, Options};
+use crate::wal::{Log, LogEnd, LogTail, Logs, RecycledLogs, replay};
+use base::planted::{Bug, planted};
+use base::{Error, ErrorKind, Result, Seq};
+use env::{Env, FileLock};
+use memtable::{Memtable, SpareMemory};
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tree::{LiveTable, Manifest, ManifestReader, ManifestState, manifest_file_name};
+use values::{Segments, ValueFile};
+
+/// How often it reads everything anew before it returns an error of what it has read: files may change and be replaced while it reads.
+const ATTEMPTS: u32 = 5;
+
+/// Pause before it does so, four times as long each time.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// See the module.
+pub(crate) struct Follower {
+    at: Place,
+    /// What was read; `None` after an error.
+    read: Option<Read>,
+}
+
+/// Where the database is, and what its moments share.
+struct Place {
+    env: Arc<dyn Env>,
+    dir: PathBuf,
+    options: Options,
+    operators: Operators,
+    tables: Tables,
+    spare_memory: Arc<SpareMemory>,
+}
+
+/// What was read.
+struct Read {
+    manifest: ManifestReader,
+    keyspaces: Keyspaces,
+    tail: Option<LogTail>,
+    /// The end of the logs.
+    end: LogEnd,
+    segments: Arc<Segments>,
+    value_files: BTreeMap<u64, ValueFile>,
+}
+
+impl Follower {
+    /// Opens the database in `dir`, which must exist. Reads nothing yet.
+    pub(crate) fn new(
+        env: Arc<dyn Env>,
+        dir: &Path,
+        options: Options,
+        operators: Operators,
+    ) -> Result<Follower> {
+        options.validate()?;
+        if !env.exists(dir)? {
+            return Err(no_database(dir));
+        }
+        let dir = env.canonical(dir)?;
+        let tables = Tables::new(&env, &dir, &options);
+        let spare_memory = Arc::new(SpareMemory::new(0));
+        let at = Place { env, dir, options, operators, tables, spare_memory };
+        Ok(Follower { at, read: None })
+    }
+
+    /// The newest moment; `None` if nothing has changed since the last one, of which a database is still open.
+    ///
+    /// # Errors
+    /// Those of opening a database; `Unsupported` where there are no shared locks.
+    pub(crate) fn advance(&mut self, has_last: bool) -> Result<Option<Arc<DbInner>>> {
+        let mut pause = PAUSE;
+        for attempt in 1.. {
+            match self.try_advance(has_last) {
+                Ok(moment) => return Ok(moment),
+                Err(e) => {
+                    // What was applied in part is of no use.
+                    self.read = None;
+                    let may_pass = matches!(e.kind(), ErrorKind::Corruption | ErrorKind::NotFound);
+                    if !may_pass || attempt == ATTEMPTS || self.at.newest_manifest()?.is_none() {
+                        return Err(e);
+                    }
+                }
+            }
+            self.at.env.sleep(pause);
+            pause *= 4;
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    fn try_advance(&mut self, has_last: bool) -> Result<Option<Arc<DbInner>>> {
+        let at = &self.at;
+        let known = self.read.as_ref().map(|read| read.manifest.number());
+        let (number, begun) = at.lock_newest(known.filter(|_| planted(Bug::ReadOldManifest)))?;
+        let changed = match &mut self.read {
+            Some(read) if read.manifest.number() == number && read.tail.is_some() => read.go_on(at)?,
+            read => {
+                *read = Some(Read::new(at, number)?);
+                true
+            }
+        };
+        let Some(read) = self.read.as_ref().filter(|_| changed || !has_last) else { return Ok(None) };
+        let lock = at.env.lock_shared(&at.manifest_path(number), read.manifest.end())?;
+        drop(begun);
+        for number in at.tables.obsolete.take() {
+            at.tables.cache.forget(number);
+        }
+        read.moment(at, lock).map(Some)
+    }
+}
+
+impl Place {
+    fn manifest_path(&self, number: u64) -> PathBuf {
+        self.dir.join(manifest_file_name(number))
+    }
+
+    fn newest_manifest(&self) -> Result<Option<u64>> {
+        let files = Files::list(&self.env, &self.dir)?;
+        match (files.manifests.last(), files.unfinished) {
+            (None, true) => Err(unfinished(&self.dir)),
+            (newest, _) => Ok(newest.copied()),
+        }
+    }
+
+    /// Locks byte 0 of the newest manifest. While it is locked, no file that the manifest names is removed.
+    fn lock_newest(&self, planted: Option<u64>) -> Result<(u64, Box<dyn FileLock>)> {
+        loop {
+            let newest = self.newest_manifest()?.ok_or_else(|| no_database(&self.dir))?;
+            let number = planted.unwrap_or(newest);
+            match self.env.lock_shared(&self.manifest_path(number), 0) {
+                // It was replaced, and removed, before it was locked.
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                locked => {
+                    let locked = locked?;
+                    if self.newest_manifest()? == Some(newest) {
+                        return Ok((number, locked));
+                    }
+                }
+            }
+        }
+    }
+
+    fn segments(&self, files: &BTreeMap<u64, ValueFile>) -> Arc<Segments> {
+        self.tables.segments_of_moment((&self.env, &self.dir), files.values())
+    }
+
+    /// The keyspaces of a state, with nothing in memory. Indexes are those of `known`, where nothing has changed.
+    fn keyspaces(&self, state: &ManifestState, known: &Keyspaces) -> Result<Keyspaces> {
+        let mut hash_logs = HashLogs::new();
+        for (id, found) in &state.keyspaces {
+            let same = known.get(id).filter(|known| known.hints_found == found.hints);
+            let log = match same.and_then(|known| known.hash_log.clone()) {
+                Some(log) => log,
+                None if found.hints.is_empty() => continue,
+                None => self.load_index(*id, found, state)?,
+            };
+            hash_logs.insert(*id, log);
+        }
+        keyspaces_of(&self.dir, state, &self.operators, &mut hash_logs)
+    }
+
+    fn load_index(
+        &self,
+        id: u64,
+        found: &tree::KeyspaceState,
+        state: &ManifestState,
+    ) -> Result<Arc<crate::state::HashLog>> {
+        let log = self.tables.load_hash_log(&self.env, &self.dir, id, &found.hints, &state.value_files)?;
+        log.account(self.tables.cache.cache());
+        Ok(log)
+    }
+
+    /// Inserts into the memtables of keyspaces, which stay in memory.
+    fn inserter(&self, state: &ManifestState) -> Inserter<'_> {
+        Inserter {
+            options: &self.options,
+            spare_memory: &self.spare_memory,
+            next_keyspace: state.next_keyspace,
+            flush: &seal,
+            most: u64::MAX,
+            notes_places: false,
+            held: Cell::new(0),
+        }
+    }
+}
+
+/// Puts the memtable of a keyspace among the full ones.
+fn seal(keyspace: &mut Replayed) -> Result<()> {
+    let memtable = std::mem::replace(&mut keyspace.memtable, Memtable::empty());
+    if !memtable.is_empty() {
+        keyspace.full.push(memtable);
+    }
+    Ok(())
+}
+
+/// Seals all memtables, because a log has ended. A flush is of whole memtables, and those end with a log: so what is in tables later is in
+/// whole memtables here, too.
+fn seal_all(keyspaces: &mut Keyspaces) {
+    if !planted(Bug::SealNotWithLogs) {
+        keyspaces.values_mut().for_each(|keyspace| drop(seal(keyspace)));
+    }
+}
+
+impl Read {
+    /// Reads manifest `number` and the logs behind it.
+    fn new(at: &Place, number: u64) -> Result<Read> {
+        let open = &mut |meta: &table::TableMeta| at.tables.open_for_moment(meta);
+        let manifest = ManifestReader::open(&at.env, &at.dir, number, open)?;
+        let state = &manifest.state;
+        // After the manifest: a log that it names is there.
+        let logs = Files::list(&at.env, &at.dir)?.needed_logs(&at.dir, state)?;
+        let mut keyspaces = at.keyspaces(state, &Keyspaces::new())?;
+        let inserter = at.inserter(state);
+        let mut log = 0;
+        let replayed = replay(&at.env, &at.dir, state, &logs, &mut |record| {
+            if std::mem::replace(&mut log, record.number) != record.number {
+                seal_all(&mut keyspaces);
+            }
+            inserter.insert(&mut keyspaces, record)
+        })?;
+        let (segments, value_files) = (at.segments(&state.value_files), state.value_files.clone());
+        Ok(Read { manifest, keyspaces, tail: replayed.tail, end: replayed.end, segments, value_files })
+    }
+
+    /// Reads what was added since. Returns whether there was anything.
+    fn go_on(&mut self, at: &Place) -> Result<bool> {
+        let open = &mut |meta: &table::TableMeta| at.tables.open_for_moment(meta);
+        let has_edits = self.manifest.go_on(open)?;
+        if has_edits {
+            self.apply_edits(at)?;
+        }
+        let Read { manifest, keyspaces, tail, end, .. } = self;
+        let before = *end;
+        let min_log = manifest.state.min_log;
+        if tail.as_ref().is_some_and(|tail| tail.number() < min_log) {
+            // What it has beyond the place that was read is in tables.
+            *tail = Some(LogTail::at_start(&at.env, &at.dir, min_log, end)?);
+            seal_all(keyspaces);
+        }
+        let inserter = at.inserter(&manifest.state);
+        let apply = &mut |keyspaces: &mut Keyspaces, record: crate::wal::LogRecord<'_>| {
+            inserter.insert(keyspaces, record)
+        };
+        if let Some(tail) = tail
+            && !planted(Bug::IgnoreLogTail)
+        {
+            tail.go_on((&at.env, &at.dir), end, keyspaces, apply, &mut seal_all)?;
+        }
+        Ok(has_edits || *end != before)
+    }
+
+    /// Makes the keyspaces those of the present state, and forgets what is in tables.
+    fn apply_edits(&mut self, at: &Place) -> Result<()> {
+        let state = &self.manifest.state;
+        let new = at.keyspaces(state, &self.keyspaces)?;
+        let known = std::mem::replace(&mut self.keyspaces, new);
+        for (id, known) in known {
+            let keyspace = self.keyspaces.get_mut(&id);
+            mark_obsolete(&known, keyspace.as_deref());
+            let Some(keyspace) = keyspace else { continue };
+            let flushed = keyspace.tree.version().flushed_seq;
+            keyspace.has_expiries = known.has_expiries;
+            let mut full = Vec::new();
+            for memtable in known.full {
+                full.extend(unflushed(memtable, flushed, at)?);
+            }
+            keyspace.full = full;
+            keyspace.memtable = unflushed(known.memtable, flushed, at)?.unwrap_or_else(Memtable::empty);
+        }
+        if self.value_files != state.value_files {
+            self.segments = at.segments(&state.value_files);
+            self.value_files = state.value_files.clone();
+        }
+        Ok(())
+    }
+
+    /// The moment up to which was read.
+    fn moment(&self, at: &Place, lock: Box<dyn FileLock>) -> Result<Arc<DbInner>> {
+        let state = &self.manifest.state;
+        let flushed = self.keyspaces.values().map(|k| k.tree.version().flushed_seq).max();
+        let seq = state.last_seq.max(self.end.seq).max(flushed.unwrap_or(0));
+        check_seq(&at.dir, seq)?;
+        let end = LogEnd { seq, time: state.last_time.max(self.end.time) };
+        let message = format!(
+            "{}: the database was opened for reading only: another process may write to it",
+            at.dir.display()
+        );
+        let refusal = Error::new(ErrorKind::ReadOnly, message);
+        let (env, dir) = (&at.env, &at.dir);
+        let recycled = Arc::new(RecycledLogs::new(env, dir, 0));
+        let disk_reserve = DiskReserve::new(env, dir, 0, recycled.clone());
+        let logs = Arc::new(Logs {
+            closed: Default::default(),
+            recycled,
+            begun: Default::default(),
+            counters: Default::default(),
+        });
+        let log_number = self.tail.as_ref().map_or(state.newest_log, LogTail::number);
+        let log = Log::refusing(env, dir, log_number, refusal.clone(), logs.clone());
+        let manifest = Manifest::refusing(dir, self.manifest.number(), refusal.clone());
+        let parts = Parts {
+            env: env.clone(),
+            dir: dir.clone(),
+            options: at.options.clone(),
+            filters: Filters::default(),
+            operators: at.operators.clone(),
+            lock,
+            tables: at.tables.with_segments(self.segments.clone()),
+            disk_reserve,
+            kept_files: KeptFiles::new(env, dir),
+            spare_memory: at.spare_memory.clone(),
+            next_file: AtomicU64::new(state.next_file),
+            next_keyspace: state.next_keyspace,
+            retention_time: state.retention_time,
+            is_moment: true,
+        };
+        let keyspaces = self.keyspaces.iter().map(|(id, k)| (*id, k.shared())).collect();
+        let db = parts.assemble(keyspaces, end, manifest, log, logs);
+        db.end_writing(refusal);
+        Ok(db)
+    }
+}
+
+/// A memtable that is not in tables, whose entries are up to `flushed`.
+fn unflushed(memtable: Arc<Memtable>, flushed: Seq, at: &Place) -> Result<Option<Arc<Memtable>>> {
+    let (Some(oldest), Some(newest)) = (memtable.min_seq(), memtable.max_seq()) else { return Ok(None) };
+    if newest <= flushed && !planted(Bug::KeepFlushedMemtables) {
+        return Ok(None);
+    }
+    match oldest <= flushed && newest > flushed {
+        true => Err(Error::corruption(&at.dir.join("manifest"), 0, "a memtable is in tables in part")),
+        false => Ok(Some(memtable)),
+    }
+}
+
+/// The tables of a keyspace that its newer state does not have are closed when no moment has them any more.
+fn mark_obsolete(known: &Replayed, new: Option<&Replayed>) {
+    let before = known.tree.version();
+    if new.is_some_and(|new| Arc::ptr_eq(before, new.tree.version())) {
+        return;
+    }
+    let numbers = |version: &tree::Version| version.tables().map(|(_, t)| t.meta.number).collect();
+    let now: HashSet<u64> = new.map(|new| numbers(new.tree.version())).unwrap_or_default();
+    let is_gone = |table: &&Arc<LiveTable>| !now.contains(&table.meta.number);
+    before.tables().map(|(_, table)| table).filter(is_gone).for_each(|table| table.set_obsolete());
+}
