@@ -203,8 +203,8 @@ impl Held {
                 assert_eq!(found, (!left.is_empty()).then(|| left.remove(0)), "{name}");
             }
         } else {
-            let ordered = self.maps.iter().filter(|(name, _)| *name != "hash log");
-            let (name, map) = ordered.last().unwrap();
+            let mut ordered = self.maps.iter().filter(|(name, _)| *name != "hash log");
+            let (name, map) = ordered.next_back().unwrap();
             let keyspace = self.db.open_keyspace(name).unwrap();
             self.iterator = Some((name.clone(), keyspace.iter(), map.keys().cloned().collect()));
         }

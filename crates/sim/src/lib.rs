@@ -12,6 +12,7 @@
 //! | [`lifetime`] | however a database is closed and reopened, no acknowledged write is lost, and no old handle affects it (P1 to P3) |
 //! | [`copies`] | checkpoints and backups have the content of their moment, also after power cuts at any operation of a copy (P1 to P3) |
 //! | [`loads`] | bulk loads are there as a whole or not at all, above everything before them, also after power cuts at any operation of a load (P1 to P3) |
+//! | [`readers`] | moments beside a writer show what was there for as long as they are held, and all that had reached the operating system (P1 to P3) |
 //! | [`filters`] | a keyspace with a compaction filter answers like a map in which entries may be filtered, to readers beside compactions, too (P5, P6) |
 //! | [`versions`] | keyspaces with history answer like a map of versions, through crashes, late writes and retention (P1 to P3) |
 //! | [`kill`] | after `kill -9` on the real file system no acknowledged write is lost |
@@ -40,6 +41,7 @@ pub mod machine;
 pub mod model;
 pub mod ordering;
 pub mod random;
+pub mod readers;
 pub mod session;
 pub mod sets;
 pub mod soak;

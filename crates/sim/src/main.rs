@@ -10,7 +10,7 @@ use sim::random::fresh_seed;
 use sim::sets::option_sets;
 use sim::{
     Finding, Outcome, copies, crash, damage, extreme, fault, filters, history, lifetime, loads, machine,
-    session, soak, threads, versions,
+    readers, session, soak, threads, versions,
 };
 use std::process::ExitCode;
 use std::time::Duration;
@@ -161,6 +161,12 @@ enum Command {
         #[arg(long)]
         seed: u64,
     },
+    /// Compare readers beside a writer with maps
+    Readers {
+        /// Seed of the run; does not determine how background work interleaves
+        #[arg(long)]
+        seed: u64,
+    },
     /// Compare a keyspace with a compaction filter with a map
     Filters {
         /// Seed of the run; does not determine how compactions interleave
@@ -227,6 +233,7 @@ fn run(command: Command) -> Outcome {
         }
         Command::Copies { seed } => println!("copies compared: {}", copies::run(seed)?),
         Command::Loads { seed } => println!("loads compared: {}", loads::run(seed)?),
+        Command::Readers { seed } => println!("moments compared: {}", readers::run(seed)?),
         Command::Filters { seed } => println!("calls: {}", filters::run(seed)?),
         Command::Versions { seed } => println!("comparisons: {}", versions::execute(seed)?),
         Command::Hole { seed } => println!("recoveries: {}", crash::hole::run(seed)?),

@@ -11,8 +11,8 @@ use crate::jobs::{Job, run_all};
 use crate::random::derive;
 use crate::sets::option_sets;
 use crate::{
-    copies, crash, damage, extreme, fault, filters, history, kill, lifetime, loads, session, threads,
-    versions,
+    copies, crash, damage, extreme, fault, filters, history, kill, lifetime, loads, readers, session,
+    threads, versions,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,6 +51,10 @@ pub fn suites() -> Vec<Suite> {
         Suite {
             counts: "bulk loads compared",
             jobs: |seed, _| (0..20).map(|i| loads::job(derive(seed, i) >> 8)).collect(),
+        },
+        Suite {
+            counts: "moments of readers compared",
+            jobs: |seed, _| (0..20).map(|i| readers::job(derive(seed, i) >> 8)).collect(),
         },
         Suite {
             counts: "calls beside filters",

@@ -14,5 +14,6 @@ mod lifetimes;
 mod loads;
 mod machine;
 mod model;
+mod readers;
 mod threads;
 mod versions;

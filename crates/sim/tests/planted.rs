@@ -8,7 +8,7 @@ use cairn::planted::{Bug, plant};
 use sim::crash::{self, Coverage};
 use sim::jobs::{Job, run_all};
 use sim::sets::option_sets;
-use sim::{copies, damage, fault, filters, history, lifetime, loads, session, threads, versions};
+use sim::{copies, damage, fault, filters, history, lifetime, loads, readers, session, threads, versions};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,7 @@ const LIFETIMES: Suite =
 const VERSIONS: Suite = ("versions", versions::job);
 const COPIES: Suite = ("copies", copies::job);
 const LOADS: Suite = ("loads", loads::job);
+const READERS: Suite = ("readers", readers::job);
 const FILTERS: Suite = ("filters", filters::job);
 const THREADS: Suite = ("threads", |n| threads::job(n, Duration::from_secs(2)));
 
@@ -112,6 +113,13 @@ fn suite(bug: Bug) -> Suite {
         Bug::JoinNewestFirst | Bug::JoinAcrossReaders | Bug::JoinWithoutOlder | Bug::JoinToDeletedRange => {
             APPENDS
         }
+        Bug::ForgetReaders
+        | Bug::ReadOldManifest
+        | Bug::KeepFlushedMemtables
+        | Bug::IgnoreLogTail
+        | Bug::ShowUnwritten
+        | Bug::ReadManifestOnce
+        | Bug::SealNotWithLogs => READERS,
         Bug::AttachBesideMemtables | Bug::AttachBeforeLogSync | Bug::LeaveLoads => LOADS,
         Bug::RecycleLinkedLog | Bug::CopyUnsyncedLogs | Bug::ListBeforeContents | Bug::CollectByNewest => {
             COPIES

@@ -7,9 +7,9 @@
 //!
 //! A file of a moment stays until the moment ends, because of a shared lock on the manifest ([`KeptFiles`]):
 //!
-//! 1. Lock byte 0 of the newest manifest, and check that it is still the newest: from now on nothing that it names is removed.
-//! 2. Read its edits, then the logs from the one on that its state needs.
-//! 3. Lock the byte behind the last edit, and release byte 0.
+//! 1. Lock byte 0 of the newest manifest: from now on nothing that it names is removed, if it still is the newest.
+//! 2. Read its edits, then the logs from the one on that its state needs; again, until there are no more edits after the logs were read.
+//! 3. Check that there is no newer manifest. Lock the byte behind the last edit, and release byte 0.
 //!
 //! While the manifest is the same, only new edits and new records of the logs are read. Whatever does not fit together (another manifest, a log
 //! that does not follow, an entry of a keyspace that the state does not have) makes it read everything anew.
@@ -115,53 +115,46 @@ impl Follower {
 
     fn try_advance(&mut self, has_last: bool) -> Result<Option<Arc<DbInner>>> {
         let at = &self.at;
-        let known = self.read.as_ref().map(|read| read.manifest.number());
-        let (number, begun) = at.lock_newest(known.filter(|_| planted(Bug::ReadOldManifest)))?;
-        let changed = match &mut self.read {
-            Some(read) if read.manifest.number() == number && read.tail.is_some() => read.go_on(at)?,
-            read => {
-                *read = Some(Read::new(at, number)?);
-                true
+        let mut changed = false;
+        loop {
+            let number = match &self.read {
+                Some(read) if planted(Bug::ReadOldManifest) => read.manifest.number(),
+                _ => at.newest_manifest()?.ok_or_else(|| no_database(&at.dir))?,
+            };
+            let path = at.dir.join(manifest_file_name(number));
+            let begun = at.env.lock_shared(&path, 0)?;
+            let follows = |read: &&mut Read| read.manifest.number() == number && read.tail.is_some();
+            let read = match self.read.as_mut().filter(follows) {
+                Some(read) => read,
+                None => {
+                    changed = true;
+                    self.read.insert(Read::new(at, number)?)
+                }
+            };
+            changed |= read.go_on(at)?;
+            // Afterwards: so it was the newest when it was locked, and all that is in the logs comes before the edits of a newer one.
+            if at.newest_manifest()? != Some(number) && !planted(Bug::ReadOldManifest) {
+                continue;
             }
-        };
-        let Some(read) = self.read.as_ref().filter(|_| changed || !has_last) else { return Ok(None) };
-        let lock = at.env.lock_shared(&at.manifest_path(number), read.manifest.end())?;
-        drop(begun);
-        for number in at.tables.obsolete.take() {
-            at.tables.cache.forget(number);
+            if !changed && has_last {
+                return Ok(None);
+            }
+            let lock = at.env.lock_shared(&path, read.manifest.end())?;
+            drop(begun);
+            for number in at.tables.obsolete.take() {
+                at.tables.cache.forget(number);
+            }
+            return read.moment(at, lock).map(Some);
         }
-        read.moment(at, lock).map(Some)
     }
 }
 
 impl Place {
-    fn manifest_path(&self, number: u64) -> PathBuf {
-        self.dir.join(manifest_file_name(number))
-    }
-
     fn newest_manifest(&self) -> Result<Option<u64>> {
         let files = Files::list(&self.env, &self.dir)?;
         match (files.manifests.last(), files.unfinished) {
             (None, true) => Err(unfinished(&self.dir)),
             (newest, _) => Ok(newest.copied()),
-        }
-    }
-
-    /// Locks byte 0 of the newest manifest. While it is locked, no file that the manifest names is removed.
-    fn lock_newest(&self, planted: Option<u64>) -> Result<(u64, Box<dyn FileLock>)> {
-        loop {
-            let newest = self.newest_manifest()?.ok_or_else(|| no_database(&self.dir))?;
-            let number = planted.unwrap_or(newest);
-            match self.env.lock_shared(&self.manifest_path(number), 0) {
-                // It was replaced, and removed, before it was locked.
-                Err(e) if e.kind() == ErrorKind::NotFound => {}
-                locked => {
-                    let locked = locked?;
-                    if self.newest_manifest()? == Some(newest) {
-                        return Ok((number, locked));
-                    }
-                }
-            }
         }
     }
 
@@ -248,12 +241,32 @@ impl Read {
     }
 
     /// Reads what was added since. Returns whether there was anything.
+    ///
+    /// When it returns there was no edit while it read the logs for the last time, so both are of one moment: a bulk load, which is in no log, would be
+    /// missing before commits that came after it.
     fn go_on(&mut self, at: &Place) -> Result<bool> {
-        let open = &mut |meta: &table::TableMeta| at.tables.open_for_moment(meta);
-        let has_edits = self.manifest.go_on(open)?;
-        if has_edits {
-            self.apply_edits(at)?;
+        let mut changed = false;
+        loop {
+            let open = &mut |meta: &table::TableMeta| at.tables.open_for_moment(meta);
+            let has_edits = self.manifest.go_on(open)?;
+            if has_edits {
+                self.apply_edits(at)?;
+            } else if changed {
+                return Ok(true);
+            }
+            let has_records = self.go_on_in_logs(at)?;
+            if !has_edits && !has_records {
+                return Ok(changed);
+            }
+            changed = true;
+            if planted(Bug::ReadManifestOnce) {
+                return Ok(true);
+            }
         }
+    }
+
+    /// Reads what was added to the logs since. Returns whether there was anything.
+    fn go_on_in_logs(&mut self, at: &Place) -> Result<bool> {
         let Read { manifest, keyspaces, tail, end, .. } = self;
         let before = *end;
         let min_log = manifest.state.min_log;
@@ -271,7 +284,7 @@ impl Read {
         {
             tail.go_on((&at.env, &at.dir), end, keyspaces, apply, &mut seal_all)?;
         }
-        Ok(has_edits || *end != before)
+        Ok(*end != before)
     }
 
     /// Makes the keyspaces those of the present state, and forgets what is in tables.
@@ -303,7 +316,12 @@ impl Read {
     fn moment(&self, at: &Place, lock: Box<dyn FileLock>) -> Result<Arc<DbInner>> {
         let state = &self.manifest.state;
         let flushed = self.keyspaces.values().map(|k| k.tree.version().flushed_seq).max();
-        let seq = state.last_seq.max(self.end.seq).max(flushed.unwrap_or(0));
+        // Not the last number that the manifest knows of: its commit may be in the memory of the writer only.
+        let seq = self.end.seq.max(flushed.unwrap_or(0)).max(if planted(Bug::ShowUnwritten) {
+            state.last_seq
+        } else {
+            0
+        });
         check_seq(&at.dir, seq)?;
         let end = LogEnd { seq, time: state.last_time.max(self.end.time) };
         let message = format!(

@@ -210,7 +210,8 @@ impl LogTail {
     fn next_log(&self, env: &Arc<dyn Env>, dir: &Path) -> Result<Option<(SegmentReader, LogHeader)>> {
         let number = self.number + 1;
         let path = dir.join(log_file_name(number));
-        if !env.exists(&path)? {
+        // The header of one that was begun over a recycled log may be in the memory of the writer.
+        if !env.exists(&path)? || SegmentReader::is_another(env, &path, SegmentKind::Wal, number)? {
             return Ok(None);
         }
         let reader = SegmentReader::open(env, &path, SegmentKind::Wal, number, None)?;
