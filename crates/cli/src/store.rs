@@ -70,6 +70,13 @@ impl Store {
         Ok(Store { db, keyspace })
     }
 
+    /// Opens an existing database and keyspace for reading only: another process may have it open.
+    pub fn open_to_read(db: &DbArgs, keyspace: &KeyspaceArgs) -> Result<Store> {
+        let db = open_to_read(db)?;
+        let keyspace = open_keyspace(&db, &keyspace.keyspace, "")?;
+        Ok(Store { db, keyspace })
+    }
+
     /// Opens for writing, with durability and options. Creates database and keyspace according to `create`.
     pub fn open_with(
         db: &DbArgs,
@@ -117,6 +124,17 @@ pub fn open_database(args: &DbArgs, with: &CreateArgs, create: bool) -> Result<D
         eprintln!("cairn: note: created a database in {}", args.db.display());
     }
     Ok(db)
+}
+
+/// Opens an existing database for reading only: another process may have it open. Changes nothing on disk.
+pub fn open_to_read(args: &DbArgs) -> Result<Database> {
+    let options = database_options(args, &CreateArgs::default(), false)?;
+    let builder = Database::builder().options(options).without_merge_operators();
+    match builder.open_read_only(&args.db) {
+        // The file system has no locks that readers need. With the lock of the directory no other process writes.
+        Err(e) if e.kind() == ErrorKind::Unsupported => open_database(args, &CreateArgs::default(), false),
+        opened => Ok(opened?),
+    }
 }
 
 /// Opens an existing keyspace. If there is none of this name, the error lists those there are and ends with `hint`.

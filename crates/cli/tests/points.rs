@@ -211,18 +211,33 @@ fn a_reader_that_leaves_ends_it_quietly() {
 }
 
 #[test]
-fn a_database_that_is_open_is_locked() {
+fn a_database_that_is_open_can_be_read_and_is_locked_for_the_rest() {
     let cairn = Cairn::new();
     cairn.ok("put", &["a", "1"]);
     let mut shell = cairn.command("shell").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    std::io::Write::write_all(shell.stdin.as_mut().unwrap(), b"get a\n").unwrap();
-    let mut answer = [0u8; 2];
-    std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut answer).unwrap();
-    assert_eq!(&answer, b"1\n");
-    cairn.run("get", &["a"]).fails(4, &[]);
+    let mut say = |words: &str, answer: &str| {
+        std::io::Write::write_all(shell.stdin.as_mut().unwrap(), words.as_bytes()).unwrap();
+        let mut found = vec![0; answer.len()];
+        std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut found).unwrap();
+        assert_eq!(found, answer.as_bytes());
+    };
+    say("get a\n", "1\n");
+    cairn.run("put", &["a", "2"]).fails(4, &["open in process"]);
+    cairn.run("compact", &[]).fails(4, &["open in process"]);
+    assert_eq!(cairn.ok("get", &["a"]), "1\n");
+    say("put b 2\nget b\n", "2\n");
+    assert_eq!(cairn.ok("scan", &[]), "a\t1\nb\t2\n");
+    assert_eq!(cairn.ok("scan", &["--count"]), "2\n");
+    assert!(cairn.ok("dump", &[]).contains('b'));
+    assert!(cairn.ok("stats", &[]).contains("default"));
+    assert!(cairn.ok("keyspaces", &[]).contains("default"));
+    assert!(cairn.ok("size", &[]).contains("about"));
+    let checked = cairn.ok("check", &[]);
+    assert!(checked.contains("a moment of it") && checked.contains("no problems found"), "{checked}");
     drop(shell.stdin.take());
     assert!(shell.wait().unwrap().success());
-    assert_eq!(cairn.ok("get", &["a"]), "1\n");
+    assert!(!cairn.ok("check", &[]).contains("a moment of it"));
+    cairn.ok("put", &["a", "2"]);
 }
 
 /// Keys and values with types: in order, in all forms, and errors for others.

@@ -71,7 +71,7 @@ type Records = Box<dyn Iterator<Item = cairn::Result<(Slice, Rest)>>>;
 /// Writes a keyspace as text.
 pub fn dump(args: DumpArgs) -> Result<()> {
     let bounds = args.bounds.bounds(args.form.hex)?;
-    let store = Store::open(&args.db, &args.keyspace)?;
+    let store = Store::open_to_read(&args.db, &args.keyspace)?;
     let keyspace = &store.keyspace;
     let records: Records = match (args.history, args.expiry) {
         (true, _) => {

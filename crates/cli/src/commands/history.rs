@@ -56,7 +56,7 @@ pub struct HistoryArgs {
 /// Prints the versions of a key.
 pub fn history(args: HistoryArgs) -> Result<()> {
     let key = args.types.key(&args.key, args.form.hex)?;
-    let store = Store::open(&args.db, &args.keyspace)?;
+    let store = Store::open_to_read(&args.db, &args.keyspace)?;
     let window = Window { from: args.from, to: args.to, reverse: args.reverse, limit: args.limit };
     let mut out = stdout();
     for version in window.of(store.keyspace.history(&key, window.times())?) {

@@ -3,7 +3,7 @@
 use crate::args::{BoundsArgs, CreateArgs, DbArgs, KeyspaceArgs};
 use crate::failure::{Failure, Result};
 use crate::output::{print_json, stdout};
-use crate::store::{Store, open_database, open_keyspace};
+use crate::store::{Store, open_database, open_keyspace, open_to_read};
 use crate::text::{counted, escape_short, human_bytes, human_count};
 use cairn::{Engine, Keyspace};
 use std::io::{self, IsTerminal, Write};
@@ -47,7 +47,7 @@ impl Contents {
 
 /// Lists the keyspaces.
 pub fn keyspaces(args: KeyspacesArgs) -> Result<()> {
-    let db = open_database(&args.db, &CreateArgs::default(), false)?;
+    let db = open_to_read(&args.db)?;
     let mut names = db.keyspaces();
     names.sort();
     let mut out = stdout();
@@ -104,7 +104,7 @@ pub fn size(args: SizeArgs) -> Result<()> {
         return Err(Failure::usage("size takes --from, --to and --prefix only"));
     }
     let bounds = args.bounds.bounds(args.hex)?;
-    let store = Store::open(&args.db, &args.keyspace)?;
+    let store = Store::open_to_read(&args.db, &args.keyspace)?;
     let ends = || (bounds.lower.clone(), bounds.upper.clone());
     let (keys, bytes) = match bounds.is_empty() {
         true => (0, 0),

@@ -225,7 +225,7 @@ pub fn get(args: GetArgs) -> Result<()> {
             (keys, if args.form.json { Parts::Both } else { Parts::Value })
         }
     };
-    let store = Store::open(&args.db, &args.keyspace)?;
+    let store = Store::open_to_read(&args.db, &args.keyspace)?;
     let mut out = stdout();
     let mut missing = Missing::default();
     let mut printer = Printer::new(Form::from(args.form), parts).with_types(args.types.clone());

@@ -60,7 +60,7 @@ enum PartsArg {
 /// Prints records in order.
 pub fn scan(args: ScanArgs) -> Result<()> {
     let bounds = args.bounds.typed_bounds(&args.types, args.form.hex)?;
-    let store = Store::open(&args.db, &args.keyspace)?;
+    let store = Store::open_to_read(&args.db, &args.keyspace)?;
     let parts = match args.parts {
         PartsArg::Both => Parts::Both,
         PartsArg::Key => Parts::Key,

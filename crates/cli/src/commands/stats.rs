@@ -1,11 +1,11 @@
 //! `stats`: prints the tree and the counters, as text or JSON.
 
-use crate::args::{CreateArgs, DbArgs};
+use crate::args::DbArgs;
 use crate::db_files::db_files;
 use crate::draw;
 use crate::failure::Result;
 use crate::output::{print_json, stdout};
-use crate::store::{open_database, open_keyspace};
+use crate::store::{open_keyspace, open_to_read};
 use crate::text::hex;
 use cairn::{Database, GuardInfo};
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ pub struct StatsArgs {
 
 /// Prints statistics.
 pub fn stats(args: StatsArgs) -> Result<()> {
-    let db = open_database(&args.db, &CreateArgs::default(), false)?;
+    let db = open_to_read(&args.db)?;
     let mut out = stdout();
     match args.json {
         true => print_json(&mut out, &as_json(&db, args.keyspace.as_deref(), args.guards)?)?,
