@@ -5,7 +5,7 @@ use sim::crash::{Coverage, Focus};
 use sim::damage::Tally;
 use sim::extreme::ExtremeArgs;
 use sim::extreme::case::Case;
-use sim::kill::{self, ChildArgs, KillCounts};
+use sim::kill::{self, ChildArgs, KillCounts, ReaderArgs};
 use sim::random::fresh_seed;
 use sim::sets::option_sets;
 use sim::{
@@ -182,6 +182,9 @@ enum Command {
     /// Write until killed: the child of the kill test
     #[command(hide = true)]
     KillChild(ChildArgs),
+    /// Read beside it until killed: the reader of the kill test
+    #[command(hide = true)]
+    KillReader(ReaderArgs),
     /// Open a database between two openings of another process: a child of the lifetimes suite
     #[command(hide = true)]
     LifetimeChild(lifetime::child::ChildArgs),
@@ -266,6 +269,7 @@ fn run(command: Command) -> Outcome {
         }
         Command::ExtremeChild(args) => extreme::child(&args)?,
         Command::KillChild(args) => kill::child(args)?,
+        Command::KillReader(args) => kill::reader(args)?,
         Command::LifetimeChild(args) => lifetime::child::child(&args)?,
     }
     Ok(())

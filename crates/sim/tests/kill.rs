@@ -34,6 +34,7 @@ fn nothing_acknowledged_is_lost_to_a_kill() {
         ("sums of a bank after kills", &counts.banks),
         ("copies after kills", &counts.copies),
         ("bulk loads after kills", &counts.loads),
+        ("moments of readers beside kills", &counts.moments),
     ] {
         let many = many.load(Ordering::Relaxed);
         sim::count(what, many);

@@ -12,6 +12,8 @@
 //! at a chosen operation on a chosen kind of file (see [`kill_point`]): during a flush, a compaction, a switch of the
 //! manifest, a recovery.
 //!
+//! In some rounds a reader, another process, reads moments meanwhile ([`reader()`]), and is killed, too, before or after the database was opened again.
+//!
 //! Beside these threads, others move money between the accounts of a bank by transactions.
 //!
 //! A kill does not affect the page cache, so the file system does not matter. Most directories are in memory
@@ -21,6 +23,7 @@ mod bank;
 mod child;
 pub mod kill_point;
 mod parent;
+mod reader;
 mod record;
 mod reports;
 pub mod script;
@@ -28,4 +31,5 @@ mod verify;
 
 pub use child::{ChildArgs, child};
 pub use parent::{job, run};
+pub use reader::{ReaderArgs, reader};
 pub use reports::KillCounts;

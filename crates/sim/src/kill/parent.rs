@@ -94,14 +94,62 @@ pub fn run(program: &Path, seed: u64, kills: u64, counts: &KillCounts) -> Outcom
             End::KillPoint(point) => point.to_string(),
         };
         let place = |f: Finding| f.context(format_args!("kill {round} ({how})"));
+        let mut reader = match rng.chance(1, 4) {
+            true => Some(Reader::start(program, &path, derive(seed, round)).map_err(place)?),
+            false => None,
+        };
         let wrote = write_and_kill(program, &path, child_seed, &mut known, &end, counts).map_err(place)?;
+        // Some readers see how the database is opened again.
+        if rng.chance(1, 2)
+            && let Some(reader) = reader.take()
+        {
+            reader.end(counts).map_err(place)?;
+        }
         // Some databases of children that did not write are not verified, so that an open directly follows a killed
         // open.
         if wrote || !rng.chance(1, 2) {
-            verify(&path, child_seed, &mut known, &mut rng, counts).map_err(place)?;
+            verify(&path, child_seed, &mut known, &mut rng, counts, reader.is_some()).map_err(place)?;
+        }
+        if let Some(reader) = reader {
+            reader.end(counts).map_err(place)?;
         }
     }
     Ok(kills)
+}
+
+/// A process that reads beside the child. It is killed when this is dropped.
+struct Reader(Child);
+
+impl Reader {
+    fn start(program: &Path, path: &Path, seed: u64) -> Outcome<Reader> {
+        let mut command = Command::new(program);
+        command.args(["kill-reader", "--seed", &seed.to_string()]).arg("--dir").arg(path);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let started = command.spawn();
+        started.map(Reader).map_err(|e| Finding::new(format!("cannot start {}: {e}", program.display())))
+    }
+
+    /// Kills it, and counts what it has reported.
+    fn end(mut self, counts: &KillCounts) -> Outcome {
+        let _ = self.0.kill();
+        let status = self.0.wait().map_err(|e| Finding::new(format!("cannot wait for the reader: {e}")))?;
+        let (mut reports, mut words) = (Vec::new(), String::new());
+        let read = self.0.stdout.take().map(|mut pipe| pipe.read_to_end(&mut reports));
+        let _ = self.0.stderr.take().map(|mut pipe| pipe.read_to_string(&mut words));
+        read.transpose().map_err(|e| Finding::new(format!("cannot read from the reader: {e}")))?;
+        counts.moments.fetch_add((reports.len() / RECORD_LEN) as u64, Ordering::Relaxed);
+        match status.signal() {
+            Some(SIGKILL) => Ok(()),
+            _ => Err(Finding::new(format!("the reader ended by itself ({status}): {}", words.trim()))),
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// A new directory, mostly in memory.

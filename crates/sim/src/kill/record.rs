@@ -22,6 +22,9 @@ pub(super) const READY: u32 = u32::MAX - 1;
 /// In place of a thread: the child reached its kill point.
 pub(super) const AT_KILL_POINT: u32 = u32::MAX - 2;
 
+/// In place of a thread: a reader has verified a moment.
+pub(super) const READER: u32 = u32::MAX - 3;
+
 /// Length of a report. A write of this length to a pipe is atomic.
 pub(super) const RECORD_LEN: usize = 16;
 

@@ -12,6 +12,9 @@ pub(super) struct Progress {
     pub reported: u64,
 }
 
+/// As a number of reported writes: it is not known how many there are.
+pub(super) const ANY: u64 = u64::MAX - 1;
+
 /// The progress of all threads, by number.
 pub(super) type Reports = BTreeMap<u32, Progress>;
 
@@ -30,6 +33,8 @@ pub struct KillCounts {
     pub copies: AtomicU64,
     /// Bulk loads that were found whole in all their keyspaces.
     pub loads: AtomicU64,
+    /// Moments that a reader in another process has verified.
+    pub moments: AtomicU64,
     /// A chosen operation.
     pub kill_points: AtomicU64,
 }
