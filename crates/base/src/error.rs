@@ -35,8 +35,8 @@ pub enum ErrorKind {
     NoSpace,
     /// Raise `memory_budget`, or delete keys: the index of a keyspace without order does not fit into it.
     NoMemory,
-    /// Close and reopen the database: a sync or a background thread failed, and writes stay disabled until then.
-    /// Reads still work.
+    /// Close and reopen the database: a sync or a background thread failed, and writes stay disabled until then; or it was opened for reading
+    /// only. Reads work.
     ReadOnly,
     /// Open the database or keyspace again: the handle was closed or the keyspace was dropped.
     Closed,

@@ -135,6 +135,11 @@ struct BackupPage;
 #[doc = include_str!("../../../docs/bulk-load.md")]
 struct BulkLoadPage;
 
+/// And that of the page on readers.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/readers.md")]
+struct ReadersPage;
+
 /// And that of the page on transactions.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/transactions.md")]

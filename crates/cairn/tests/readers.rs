@@ -1,12 +1,13 @@
 //! Databases that are opened for reading only, beside the one that writes: each moment shows what was there, for as long as it is held.
 
-use cairn::env::{Env, Rng, SimEnv};
+use cairn::env::{Env, Fault, OpInfo, Phase, Repeat, Rng, SimEnv};
 use cairn::{
     Database, Durability, Engine, ErrorKind, IngestOptions, Keyspace, KeyspaceOptions, Merge, Options,
     Preset, Range, Result, Retention,
 };
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 type Maps = BTreeMap<String, Map>;
@@ -300,6 +301,7 @@ fn a_reader_changes_nothing_and_refuses_what_would() {
     assert_eq!(reader.snapshot().get(&of_reader, "1").unwrap().unwrap(), "one");
     assert_eq!(reader.begin_read_only().get(&of_reader, "1").unwrap().unwrap(), "one");
     assert_eq!(list(), before);
+    assert_eq!(reader.stats().background_error, None);
     // Nothing has changed: the same moment again.
     assert_eq!(reader.refresh().unwrap().path(), reader.path());
     let other = reader.refresh().unwrap();
@@ -353,4 +355,94 @@ fn files_of_a_moment_stay_until_it_ends_also_when_the_writer_is_opened_anew() {
     assert_eq!(db.stats().files_for_readers, 0);
     let kept = env.list("/db".as_ref()).unwrap().iter().filter(|name| name.starts_with("manifest")).count();
     assert_eq!(kept, 1);
+}
+
+/// Every operation of an opening and of a refresh fails once: the error is reported or makes no difference, the writer goes on, and the next
+/// refresh shows everything.
+#[test]
+fn a_failed_operation_of_a_reader_is_an_error_and_passes() {
+    let mut writer = Writer::new(5);
+    (0..100).for_each(|_| writer.step());
+    let env = writer.env.clone();
+    let mut reader = open_read_only(&env).unwrap();
+    let mut failures = 0;
+    for opens in [true, false] {
+        for k in 0.. {
+            if !opens {
+                (0..3).for_each(|_| writer.step());
+            }
+            let first = env.op_count();
+            env.fail_op(first + k, Fault::EIO, Repeat::Once);
+            let read = if opens { open_read_only(&env) } else { reader.refresh() };
+            let count = env.op_count() - first;
+            env.clear_faults();
+            let (maps, mut rng) = (writer.maps.clone(), Rng::new(k));
+            match read {
+                Ok(read) => Held::new(read, maps).check(&mut rng),
+                Err(e) => {
+                    assert_eq!(e.kind(), ErrorKind::Io, "{e}");
+                    failures += 1;
+                    reader = reader.refresh().unwrap();
+                    Held::new(reader.clone(), maps).check(&mut rng);
+                }
+            }
+            writer.step();
+            if k >= count {
+                break;
+            }
+        }
+    }
+    assert!(failures > 20, "{failures}");
+}
+
+/// A reader refreshes before the operations of a writer, in the midst of its calls: it sees the state before or after the call.
+#[test]
+fn a_refresh_in_the_midst_of_a_call_sees_the_state_before_or_after_it() {
+    let mut writer = Writer::new(7);
+    (0..50).for_each(|_| writer.step());
+    let (asked, asks) = mpsc::channel();
+    let (answers, answered) = mpsc::channel();
+    let first = open_read_only(&writer.env).unwrap();
+    let reader = std::thread::spawn(move || {
+        for () in asks {
+            if answers.send(first.refresh()).is_err() {
+                break;
+            }
+        }
+    });
+    let seen: Arc<Mutex<Vec<Result<Database>>>> = Arc::default();
+    // The reader has operations, too, and so have comparisons.
+    let busy = Arc::new(AtomicBool::new(true));
+    let (into, of_hook) = (seen.clone(), busy.clone());
+    let (asked, answered, count) = (Mutex::new(asked), Mutex::new(answered), AtomicU64::new(0));
+    writer.env.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
+        if op.phase == Phase::Before && !of_hook.swap(true, Ordering::SeqCst) {
+            if count.fetch_add(1, Ordering::Relaxed).is_multiple_of(3) {
+                asked.lock().unwrap().send(()).expect("the reader lives");
+                into.lock().unwrap().push(answered.lock().unwrap().recv().expect("the reader lives"));
+            }
+            of_hook.store(false, Ordering::SeqCst);
+        }
+        None
+    })));
+    let mut compared = 0;
+    for round in 0..200 {
+        let before = writer.maps.clone();
+        busy.store(false, Ordering::SeqCst);
+        writer.step();
+        busy.store(true, Ordering::SeqCst);
+        let moments: Vec<_> = seen.lock().unwrap().drain(..).collect();
+        for moment in moments {
+            let moment = moment.unwrap();
+            let shows = |maps: &Maps| {
+                moment.keyspaces().iter().eq(maps.keys())
+                    && maps.iter().all(|(name, map)| content(&moment.open_keyspace(name).unwrap()) == *map)
+            };
+            assert!(shows(&before) || shows(&writer.maps), "round {round}: a state that never was");
+            compared += 1;
+        }
+    }
+    writer.env.set_hook(None);
+    reader.join().unwrap();
+    assert!(compared > 200, "{compared}");
 }

@@ -1,8 +1,7 @@
 //! [`Builder`]: opens a database with more than its options.
 
-use super::close::Handle;
+use super::close::{Following, Handle};
 use super::database::Database;
-use super::follow::Following;
 use crate::background::Background;
 use crate::open::Follower;
 use crate::state::check_name;
@@ -165,7 +164,8 @@ impl Builder {
         let Builder { options, env, operators, .. } = self;
         operators.check_names()?;
         let env = env.unwrap_or_else(RealEnv::new);
-        Following::begin(Follower::new(env, path.as_ref(), options, operators)?)
+        let following = Following::new(Follower::new(env, path.as_ref(), options, operators)?);
+        following.next().map(|handle| Database { handle })
     }
 }
 

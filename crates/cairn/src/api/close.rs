@@ -1,12 +1,13 @@
-//! Closing a database: [`Handle`], whose last drop closes it, and the order in which closing ends everything that uses the directory.
+//! What handles share: [`Handle`], whose last drop closes the database, and [`Following`]; and the order in which closing ends everything that uses
+//! the directory.
 
-use super::follow::Following;
 use crate::background::Background;
+use crate::open::Follower;
 use crate::state::{CLOSED, DbInner, Writer};
 use crate::sync::{Mutex, Ordering};
 use base::planted::{Bug, planted};
 use base::{ErrorKind, Result};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tree::{DatabaseEdit, Manifest};
 
 /// Shared by the handles of the database and of its keyspaces: dropping the last one closes the database.
@@ -15,6 +16,37 @@ pub(crate) struct Handle {
     pub background: Mutex<Background>,
     /// What reads the next moments, if another process may write to the database.
     pub follower: Option<Arc<Following>>,
+}
+
+/// What reads the moments of a database to which another process writes, shared by the handles of all of them.
+pub(crate) struct Following(Mutex<Moments>);
+
+struct Moments {
+    follower: Follower,
+    /// The newest.
+    last: Weak<Handle>,
+}
+
+impl Following {
+    pub(crate) fn new(follower: Follower) -> Arc<Following> {
+        Arc::new(Following(Mutex::new(Moments { follower, last: Weak::new() })))
+    }
+
+    /// The newest moment.
+    pub(crate) fn next(self: &Arc<Following>) -> Result<Arc<Handle>> {
+        let mut moments = self.0.lock();
+        let last = moments.last.upgrade().filter(|last| last.db.status.check_not_closed().is_ok());
+        let handle = match (moments.follower.advance(last.is_some())?, last) {
+            (Some(db), _) => {
+                let background = Mutex::new(Background::default());
+                Arc::new(Handle { db, background, follower: Some(self.clone()) })
+            }
+            (None, Some(last)) => last,
+            (None, None) => unreachable!("without a moment before, there is one"),
+        };
+        moments.last = Arc::downgrade(&handle);
+        Ok(handle)
+    }
 }
 
 impl Drop for Handle {

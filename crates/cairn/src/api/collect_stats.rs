@@ -169,7 +169,10 @@ pub(crate) fn stats(db: &DbInner) -> Stats {
         oldest_reader_seconds: readers.since.map_or(0.0, |since| now.saturating_sub(since).as_secs_f64()),
         files_for_readers: db.kept_files.count(),
         last_seq: db.visible.newest(),
-        background_error: db.status.fatal.get().map(|e| e.to_string()).or(error),
+        background_error: match db.is_moment {
+            true => None,
+            false => db.status.fatal.get().map(|e| e.to_string()).or(error),
+        },
         scrub,
         damage: (read_states.iter().flat_map(|v| damaged_tables(&v.version))).chain(findings).collect(),
         keyspaces,

@@ -17,7 +17,8 @@ use env::RealEnv;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A database: a directory with one log, one manifest and any number of [keyspaces](Keyspace), open in one process at a time. The handle
+/// A database: a directory with one log, one manifest and any number of [keyspaces](Keyspace), open for writing in one process at a time, and for
+/// [reading](Database::open_read_only) in any number of others. The handle
 /// is cheap: clone it and share it between threads. Dropping the last handle (of the database or of a keyspace) closes the database; call
 /// [`Database::close`] to learn of errors. Iterators, cursors and snapshots are not handles: they do not keep the database open.
 ///

@@ -1,46 +1,11 @@
 //! Reading a database to which another process may write: [`Database::open_read_only`], [`Database::refresh`], [`AutoRefresh`].
 
-use super::close::Handle;
 use super::database::Database;
-use crate::background::Background;
-use crate::open::Follower;
 use crate::sync::{Condvar, Mutex, thread};
 use base::{Error, ErrorKind, Result};
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
-
-/// What reads the moments of a database, shared by the handles of all of them.
-pub(crate) struct Following(Mutex<Moments>);
-
-struct Moments {
-    follower: Follower,
-    /// The newest.
-    last: Weak<Handle>,
-}
-
-impl Following {
-    /// The first moment.
-    pub(crate) fn begin(follower: Follower) -> Result<Database> {
-        Arc::new(Following(Mutex::new(Moments { follower, last: Weak::new() }))).next()
-    }
-
-    /// The newest moment.
-    fn next(self: &Arc<Following>) -> Result<Database> {
-        let mut moments = self.0.lock();
-        let last = moments.last.upgrade().filter(|last| last.db.status.check_not_closed().is_ok());
-        let handle = match (moments.follower.advance(last.is_some())?, last) {
-            (Some(db), _) => {
-                let background = Mutex::new(Background::default());
-                Arc::new(Handle { db, background, follower: Some(self.clone()) })
-            }
-            (None, Some(last)) => last,
-            (None, None) => unreachable!("without a moment before, there is one"),
-        };
-        moments.last = Arc::downgrade(&handle);
-        Ok(Database { handle })
-    }
-}
 
 impl Database {
     /// Opens the database in `path` for reading only. Another process may have it open, and write to it; nothing in the directory is changed, and it
@@ -106,7 +71,7 @@ impl Database {
     pub fn refresh(&self) -> Result<Database> {
         match &self.handle.follower {
             None => Ok(self.clone()),
-            Some(follower) => follower.next(),
+            Some(follower) => follower.next().map(|handle| Database { handle }),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Changes of what is on disk, other than by writing tables: edits of the manifest, establishing and syncing the log, removal of files that
 //! nothing needs, creating and dropping keyspaces.
 //!
-//! Imports `types`, `wal` and `state`. Absent: choosing and running flushes and compactions.
+//! Imports `types`, `wal`, `parts` and `state`. Absent: choosing and running flushes and compactions.
 
 mod establish_log;
 mod keyspaces;

@@ -16,8 +16,8 @@
 
 use super::assemble::Parts;
 use super::file_names::Files;
+use super::insert_batches::Inserter;
 use super::recovery::{check_seq, keyspaces_of, no_database, unfinished};
-use super::replay_batches::Inserter;
 use super::replayed::{Keyspaces, Replayed};
 use crate::parts::{DiskReserve, KeptFiles};
 use crate::state::{DbInner, HashLogs, Tables};

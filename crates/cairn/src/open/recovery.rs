@@ -6,7 +6,7 @@
 //! then nothing is removed or changed, and a crash leaves the old state.
 
 use super::file_names::{Files, LOCK_FILE_NAME};
-use super::replay_batches::Inserter;
+use super::insert_batches::Inserter;
 use super::replayed::{Keyspaces, Recovered, Replayed, Spill};
 use crate::parts::{DiskReserve, KeptFiles};
 use crate::state::{DbInner, HashLog, HashLogs, Tables};

@@ -1,5 +1,5 @@
 //! Parts of the shared state that can be understood alone, each with its own lock or atomics: the write queue, the visible sequence number,
-//! the sequence numbers that readers hold, the clock of expiries, dead ranges, the disk reserve, counters and limits.
+//! the sequence numbers that readers hold, the clock of expiries, dead ranges, the disk reserve, files kept for readers, counters and limits.
 //!
 //! Imports `types`, and `wal` because the reserve gives up recycled logs. Absent: keyspaces and the database.
 

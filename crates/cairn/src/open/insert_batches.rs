@@ -1,19 +1,16 @@
-//! Inserts the batches of the log into the memtables of their keyspaces, and writes full memtables to tables.
+//! [`Inserter`]: inserts the batches of logs into the memtables of their keyspaces.
 
-use super::recovery::Recovery;
-use super::replayed::{Keyspaces, Replayed, Spill};
+use super::replayed::{Keyspaces, Replayed};
 use crate::parts::{allocate, capacity_for};
-use crate::sync::Ordering;
 use crate::types::Options;
 use crate::wal::{BatchRecord, LogRecord, check_dropped};
 use base::planted::{Bug, planted};
-use base::{EntryKind, Error, RangeSet, Result, Time};
+use base::{EntryKind, Error, Result};
 use hashlog::pack;
-use memtable::{LogPlace, Memtable, SpareMemory};
+use memtable::{LogPlace, SpareMemory};
 use record::chunk_place;
 use std::cell::Cell;
 use std::sync::Arc;
-use tree::JobContext;
 
 /// Inserts the batches of logs into the memtables of their keyspaces.
 pub(crate) struct Inserter<'a> {
@@ -108,54 +105,5 @@ impl Inserter<'_> {
         keyspace.memtable = allocate(capacity, need, self.spare_memory)?;
         self.held.set(self.held.get() + memtable::BASE_BYTES);
         Ok(())
-    }
-}
-
-impl Recovery {
-    /// Writes a keyspace's memtable to a table, unless the memtable has to stay in memory. No manifest names the table yet.
-    pub(crate) fn flush(&self, keyspace: &mut Replayed, spill: Spill) -> Result<()> {
-        let memtable = std::mem::replace(&mut keyspace.memtable, Memtable::empty());
-        if memtable.is_empty() {
-            return Ok(());
-        }
-        if spill == Spill::Nowhere {
-            keyspace.full.push(memtable);
-            return Ok(());
-        }
-        if let Some(log) = keyspace.hash_log.clone() {
-            return self.flush_to_values(keyspace, &log, &memtable);
-        }
-        let next_number = || self.next_file.fetch_add(1, Ordering::Relaxed);
-        let ranges = memtable.ranges().map_or_else(RangeSet::default, |set| RangeSet::clone(&set));
-        let options = keyspace.tree.options().clone();
-        let operator = keyspace.operator.clone();
-        let context = JobContext {
-            env: &self.env,
-            dir: &self.dir,
-            options: &options,
-            next_number: &next_number,
-            snapshots: &[],
-            rate_limiter: &|_| {},
-            range_tombstones: &ranges,
-            inline_values: false,
-            joins_values: true,
-            cancelled: &std::sync::atomic::AtomicBool::new(false),
-            times: keyspace.times_of(),
-            expired_by: Time::MIN,
-            late: true,
-            filter: None,
-            operator: operator.as_deref(),
-        };
-        keyspace.flush(&memtable, &context, &mut |meta| self.space.open(meta))?;
-        self.remove_merged();
-        Ok(())
-    }
-
-    /// Removes tables of this opening that were merged into others. Tables of the old manifest are in use until the new one is in force.
-    fn remove_merged(&self) {
-        for number in self.space.obsolete.take() {
-            self.space.cache.forget(number);
-            let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
-        }
     }
 }
