@@ -59,7 +59,9 @@ pub fn check_in(
     };
     for (id, keyspace) in &state.keyspaces {
         // Without it no value file with its entries would be known; what is wrong with its hint files is found below.
-        let _ = space.load_hash_log(&env, dir, *id, &keyspace.hints, &state.value_files);
+        if let Ok(log) = space.load_hash_log(&env, dir, *id, &keyspace.hints, &state.value_files) {
+            space.share(&log, None);
+        }
     }
     space.add_value_files(&state);
     let versions: Vec<&Version> = state.keyspaces.values().map(|k| &*k.version).collect();
