@@ -102,6 +102,13 @@ impl SegmentReader {
         Ok(header.is_some_and(|header| header.kind == kind.code() && header.number != number))
     }
 
+    /// Whether the file has the header of this segment: one that was just created may have none yet, and a recycled one that of another.
+    pub fn has_begun(env: &Arc<dyn Env>, path: &Path, kind: SegmentKind, number: u64) -> Result<bool> {
+        let mut window = Window::open(env.open(path)?, None)?;
+        let header = decode_segment_header(window.rest(0)?);
+        Ok(header.is_some_and(|header| header.kind == kind.code() && header.number == number))
+    }
+
     fn read_header(&mut self) -> Result<()> {
         let path = self.path().to_owned();
         let front = self.window.rest(0)?;
@@ -153,19 +160,35 @@ impl SegmentReader {
         }
     }
 
+    /// Another reader of the same file, at the same place.
+    pub fn another(&self) -> SegmentReader {
+        SegmentReader {
+            window: self.window.another(),
+            id: self.id,
+            over: self.over,
+            header: self.header.clone(),
+            expected_len: self.expected_len,
+            position: self.position,
+            valid_len: self.valid_len,
+            proven_synced: self.proven_synced,
+            end: self.end.clone(),
+            followed: self.followed,
+        }
+    }
+
     /// Goes on behind the last complete record of a segment that its writer still appends to: the next calls of [`SegmentReader::next`] return what was
     /// appended since, up to what the writer has not finished.
     ///
     /// From now on bytes that are no complete record are the end, [`Tail::Torn`], whatever follows them: damage is not told from an append that is
-    /// going on. The next segment tells how long this one was to be.
+    /// going on. The next segment tells how long this one was to be. Nothing behind the first `most` bytes is read.
     ///
     /// # Errors
     /// `Io`. A segment without an intact header has to be opened anew.
-    pub fn go_on(&mut self) -> Result<()> {
+    pub fn go_on(&mut self, most: u64) -> Result<()> {
         if self.tail() == Some(Tail::TornHeader) {
             return Ok(());
         }
-        self.window.renew(self.expected_len)?;
+        self.window.renew(most.min(self.expected_len.unwrap_or(u64::MAX)))?;
         (self.position, self.end, self.followed) = (self.valid_len, None, true);
         Ok(())
     }
@@ -373,9 +396,14 @@ impl Window {
         })
     }
 
+    /// The same window, with nothing in memory.
+    fn another(&self) -> Window {
+        Window { file: self.file.clone(), data: Vec::new(), ..*self }
+    }
+
     /// Forgets what it has in memory, and how long the file was.
-    fn renew(&mut self, most: Option<u64>) -> Result<()> {
-        self.len = self.file.len()?.min(most.unwrap_or(u64::MAX));
+    fn renew(&mut self, most: u64) -> Result<()> {
+        self.len = self.file.len()?.min(most);
         self.data.clear();
         Ok(())
     }

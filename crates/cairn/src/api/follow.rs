@@ -17,8 +17,8 @@ impl Database {
     /// writes more. It may have commits that a power cut would still lose. [`Database::refresh`] gives a later moment, and
     /// [`Database::auto_refresh`] does that again and again.
     ///
-    /// What the writer does not need any more and this moment does stays on disk until the last handle of the moment, and all its iterators and
-    /// snapshots, are dropped, or this process ends: a moment that is kept for long costs the writer disk space.
+    /// What the writer does not need any more and this moment does stays on disk until the last handle of the moment is dropped, which ends its iterators
+    /// and snapshots, or this process ends: a moment that is kept for long costs the writer disk space.
     ///
     /// Cost: the manifest is read, and the log replayed into memory of this process, beyond `memory_budget`: about what the memtables of the
     /// writer take. Keyspaces without order read their indexes. `docs/readers.md` says more.
@@ -133,28 +133,21 @@ impl Refreshed {
     fn run(&self, interval: Duration) {
         let mut state = self.state.lock();
         while !state.ended {
-            let latest = state.latest.clone();
+            let before = state.latest.clone();
             drop(state);
-            let refreshed = latest.refresh();
-            // The moment before may end here: not under the lock.
-            drop(latest);
+            let refreshed = before.refresh();
             state = self.state.lock();
-            let before = match refreshed {
-                Ok(latest) => {
-                    state.error = None;
-                    Some(std::mem::replace(&mut state.latest, latest))
-                }
-                Err(e) => {
-                    state.error = Some(e);
-                    None
-                }
-            };
-            if !state.ended {
-                self.ended.wait_for(&mut state, interval);
+            match refreshed {
+                Ok(latest) => (state.latest, state.error) = (latest, None),
+                Err(e) => state.error = Some(e),
             }
+            // The moment before may end here: not under the lock.
             drop(state);
             drop(before);
             state = self.state.lock();
+            if !state.ended {
+                self.ended.wait_for(&mut state, interval);
+            }
         }
     }
 }

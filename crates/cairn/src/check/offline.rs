@@ -72,7 +72,7 @@ pub fn check_in(
             report.error("manifest", &e);
         }
     }
-    report.check_tables(&versions, progress, &|| Ok(()))?;
+    report.check_tables(&versions, &space.segments, progress, &|| Ok(()))?;
     for historical in state.keyspaces.values() {
         let primary = historical.created.history_of.and_then(|id| state.keyspaces.get(&id));
         if let Some(primary) = primary {
@@ -133,7 +133,7 @@ pub(crate) fn check_open(db: &DbInner, progress: &mut dyn FnMut(&CheckProgress))
     }
     let versions: Vec<&Version> = read_states.values().map(|(_, state)| &*state.version).collect();
     let go_on = || db.status.check_not_closed();
-    report.check_tables(&versions, progress, &go_on)?;
+    report.check_tables(&versions, &db.tables.segments, progress, &go_on)?;
     for (keyspace, _) in read_states.values() {
         let Some(log) = &keyspace.hash_log else { continue };
         // Collections may move entries meanwhile, and the files stay.

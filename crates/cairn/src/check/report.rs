@@ -7,6 +7,7 @@ use history::BothTrees;
 use std::collections::HashSet;
 use std::sync::Arc;
 use tree::{KeyRange, LiveTable, MergeCursor, ReadCharges, Version};
+use values::Segments;
 
 /// Most versions of a keyspace that are listed one by one.
 const MAX_LISTED: usize = 20;
@@ -31,6 +32,7 @@ impl CheckReport {
     pub(crate) fn check_tables(
         &mut self,
         versions: &[&Version],
+        segments: &Segments,
         progress: &mut dyn FnMut(&CheckProgress),
         go_on: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
@@ -45,7 +47,7 @@ impl CheckReport {
                 go_on()
             };
             step(0)?;
-            self.verify_table(table, &mut step)?;
+            self.verify_table(table, segments, &mut step)?;
             done += table.meta.file_size;
         }
         progress(&CheckProgress { bytes_done: done, bytes_total, file: String::new() });
@@ -97,6 +99,7 @@ impl CheckReport {
     pub(crate) fn verify_table(
         &mut self,
         table: &LiveTable,
+        segments: &Segments,
         step: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<()> {
         let file = table::table_file_name(table.meta.number);
@@ -105,7 +108,7 @@ impl CheckReport {
                 table.damage.clear();
                 self.entries += found.entries;
                 let mut read = table.meta.file_size;
-                let wrong = table.verify_values(&mut |bytes| {
+                let wrong = table.verify_values(segments, &mut |bytes| {
                     read += bytes;
                     step(read)
                 })?;

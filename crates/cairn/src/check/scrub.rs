@@ -105,7 +105,7 @@ impl DbInner {
         // The disk is to be read, not the operating system's cache.
         table.table.forget_pages();
         let (known, mut done) = (report.problems.len(), 0);
-        let verified = report.verify_table(table, &mut |at| {
+        let verified = report.verify_table(table, &self.tables.segments, &mut |at| {
             let bytes = at.saturating_sub(done);
             done = at;
             match table.is_obsolete() {

@@ -8,8 +8,9 @@
 //! A file of a moment stays until the moment ends, because of a shared lock on the manifest ([`KeptFiles`]):
 //!
 //! 1. Lock byte 0 of the newest manifest: from now on nothing that it names is removed, if it still is the newest.
-//! 2. Read its edits, then the logs from the one on that its state needs; again, until there are no more edits after the logs were read.
-//! 3. Check that there is no newer manifest. Lock the byte behind the last edit, and release byte 0.
+//! 2. Read its edits, and look up to where the logs have been written; again, until no edit came between.
+//! 3. Check that there is no newer manifest. Read the logs from the one on that the state needs, up to there.
+//! 4. Lock the byte behind the last edit, and release byte 0.
 //!
 //! While the manifest is the same, only new edits and new records of the logs are read. Whatever does not fit together (another manifest, a log
 //! that does not follow, an entry of a keyspace that the state does not have) makes it read everything anew.
@@ -23,7 +24,7 @@ use crate::parts::{DiskReserve, KeptFiles};
 use crate::state::{DbInner, HashLogs, Tables};
 use crate::sync::AtomicU64;
 use crate::types::{Filters, Operators, Options};
-use crate::wal::{Log, LogEnd, LogTail, Logs, RecycledLogs, replay};
+use crate::wal::{Log, LogBound, LogEnd, LogTail, Logs, RecycledLogs, replay};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq};
 use env::{Env, FileLock};
@@ -37,7 +38,7 @@ use tree::{LiveTable, Manifest, ManifestReader, ManifestState, manifest_file_nam
 use values::{Segments, ValueFile};
 
 /// How often it reads everything anew before it returns an error of what it has read: files may change and be replaced while it reads.
-const ATTEMPTS: u32 = 5;
+const ATTEMPTS: u32 = 8;
 
 /// Pause before it does so, four times as long each time.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -67,7 +68,6 @@ struct Read {
     /// The end of the logs.
     end: LogEnd,
     segments: Arc<Segments>,
-    value_files: BTreeMap<u64, ValueFile>,
 }
 
 impl Follower {
@@ -100,7 +100,8 @@ impl Follower {
                 Ok(moment) => return Ok(moment),
                 Err(e) => {
                     // What was applied in part is of no use.
-                    self.read = None;
+                    let read = self.read.take();
+                    read.iter().flat_map(|read| read.keyspaces.values()).for_each(|k| mark_obsolete(k, None));
                     let may_pass = matches!(e.kind(), ErrorKind::Corruption | ErrorKind::NotFound);
                     if !may_pass || attempt == ATTEMPTS || self.at.newest_manifest()?.is_none() {
                         return Err(e);
@@ -115,37 +116,29 @@ impl Follower {
 
     fn try_advance(&mut self, has_last: bool) -> Result<Option<Arc<DbInner>>> {
         let at = &self.at;
-        let mut changed = false;
-        loop {
-            let number = match &self.read {
-                Some(read) if planted(Bug::ReadOldManifest) => read.manifest.number(),
-                _ => at.newest_manifest()?.ok_or_else(|| no_database(&at.dir))?,
-            };
-            let path = at.dir.join(manifest_file_name(number));
-            let begun = at.env.lock_shared(&path, 0)?;
-            let follows = |read: &&mut Read| read.manifest.number() == number && read.tail.is_some();
-            let read = match self.read.as_mut().filter(follows) {
-                Some(read) => read,
-                None => {
-                    changed = true;
-                    self.read.insert(Read::new(at, number)?)
-                }
-            };
-            changed |= read.go_on(at)?;
-            // Afterwards: so it was the newest when it was locked, and all that is in the logs comes before the edits of a newer one.
-            if at.newest_manifest()? != Some(number) && !planted(Bug::ReadOldManifest) {
-                continue;
-            }
-            if !changed && has_last {
-                return Ok(None);
-            }
-            let lock = at.env.lock_shared(&path, read.manifest.end())?;
-            drop(begun);
-            for number in at.tables.obsolete.take() {
-                at.tables.cache.forget(number);
-            }
-            return read.moment(at, lock).map(Some);
+        let number = match &self.read {
+            Some(read) if planted(Bug::ReadOldManifest) => read.manifest.number(),
+            _ => at.newest_manifest()?.ok_or_else(|| no_database(&at.dir))?,
+        };
+        let path = at.dir.join(manifest_file_name(number));
+        let begun = at.env.lock_shared(&path, 0)?;
+        let follows = |read: &Read| read.manifest.number() == number && read.tail.is_some();
+        let is_new = !self.read.as_ref().is_some_and(follows);
+        if is_new {
+            let known = self.read.take();
+            self.read = Some(Read::new(at, number, known)?);
         }
+        let read = self.read.as_mut().expect("there is one by now");
+        let changed = read.go_on(at)? || is_new;
+        for number in at.tables.obsolete.take() {
+            at.tables.cache.forget(number);
+        }
+        if !changed && has_last {
+            return Ok(None);
+        }
+        let lock = at.env.lock_shared(&path, read.manifest.end())?;
+        drop(begun);
+        read.moment(at, lock).map(Some)
     }
 }
 
@@ -156,6 +149,20 @@ impl Place {
             (None, true) => Err(unfinished(&self.dir)),
             (newest, _) => Ok(newest.copied()),
         }
+    }
+
+    /// Fails if there is a newer manifest: what was read is not the newest state, and its files may be removed.
+    fn check_newest(&self, number: u64) -> Result<()> {
+        if self.newest_manifest()? == Some(number) || planted(Bug::ReadOldManifest) {
+            return Ok(());
+        }
+        Err(self.replaced(number))
+    }
+
+    /// The error of a state that is not the newest any more.
+    fn replaced(&self, number: u64) -> Error {
+        let path = self.dir.join(manifest_file_name(number));
+        Error::new(ErrorKind::NotFound, format!("{}: it was replaced while it was read", path.display()))
     }
 
     fn segments(&self, files: &BTreeMap<u64, ValueFile>) -> Arc<Segments> {
@@ -220,14 +227,16 @@ fn seal_all(keyspaces: &mut Keyspaces) {
 }
 
 impl Read {
-    /// Reads manifest `number` and the logs behind it.
-    fn new(at: &Place, number: u64) -> Result<Read> {
+    /// Reads manifest `number` and the logs behind it. `known`: what was read before, of which indexes are used where nothing has changed.
+    fn new(at: &Place, number: u64, known: Option<Read>) -> Result<Read> {
         let open = &mut |meta: &table::TableMeta| at.tables.open_for_moment(meta);
         let manifest = ManifestReader::open(&at.env, &at.dir, number, open)?;
         let state = &manifest.state;
-        // After the manifest: a log that it names is there.
+        let known = known.map_or_else(Keyspaces::new, |known| known.keyspaces);
+        let mut keyspaces = at.keyspaces(state, &known)?;
+        known.iter().for_each(|(id, known)| mark_obsolete(known, keyspaces.get(id)));
+        // After the manifest: a log that it names is there. And after the indexes, which may take long.
         let logs = Files::list(&at.env, &at.dir)?.needed_logs(&at.dir, state)?;
-        let mut keyspaces = at.keyspaces(state, &Keyspaces::new())?;
         let inserter = at.inserter(state);
         let mut log = 0;
         let replayed = replay(&at.env, &at.dir, state, &logs, &mut |record| {
@@ -236,37 +245,39 @@ impl Read {
             }
             inserter.insert(&mut keyspaces, record)
         })?;
-        let (segments, value_files) = (at.segments(&state.value_files), state.value_files.clone());
-        Ok(Read { manifest, keyspaces, tail: replayed.tail, end: replayed.end, segments, value_files })
+        let segments = at.segments(&state.value_files);
+        Ok(Read { manifest, keyspaces, tail: replayed.tail, end: replayed.end, segments })
     }
 
     /// Reads what was added since. Returns whether there was anything.
-    ///
-    /// When it returns there was no edit while it read the logs for the last time, so both are of one moment: a bulk load, which is in no log, would be
-    /// missing before commits that came after it.
     fn go_on(&mut self, at: &Place) -> Result<bool> {
-        let mut changed = false;
-        loop {
-            let open = &mut |meta: &table::TableMeta| at.tables.open_for_moment(meta);
-            let has_edits = self.manifest.go_on(open)?;
-            if has_edits {
-                self.apply_edits(at)?;
-            } else if changed {
-                return Ok(true);
+        let open = &mut |meta: &table::TableMeta| at.tables.open_for_moment(meta);
+        let mut has_edits = self.manifest.go_on(open)?;
+        // Up to where the logs have been written, at a time when there are no other edits: so both are of one moment. A bulk load, which is in no log,
+        // would be missing before commits that came after it.
+        let mut ahead = self.tail.as_ref().map(LogTail::look_ahead);
+        let bound = loop {
+            let min_log = self.manifest.state.min_log;
+            let bound = ahead.as_mut().map(|ahead| ahead.find_end(&at.env, &at.dir, min_log)).transpose()?;
+            if !self.manifest.go_on(open)? || planted(Bug::ReadManifestOnce) {
+                break bound;
             }
-            let has_records = self.go_on_in_logs(at)?;
-            if !has_edits && !has_records {
-                return Ok(changed);
-            }
-            changed = true;
-            if planted(Bug::ReadManifestOnce) {
-                return Ok(true);
-            }
+            has_edits = true;
+        };
+        at.check_newest(self.manifest.number())?;
+        if has_edits && bound.is_none() {
+            // There may be logs now.
+            return Err(at.replaced(self.manifest.number()));
         }
+        if has_edits {
+            self.apply_edits(at)?;
+        }
+        let has_records = bound.map(|bound| self.go_on_in_logs(at, bound)).transpose()?;
+        Ok(has_edits || has_records == Some(true))
     }
 
-    /// Reads what was added to the logs since. Returns whether there was anything.
-    fn go_on_in_logs(&mut self, at: &Place) -> Result<bool> {
+    /// Reads what was added to the logs since, up to a bound. Returns whether there was anything.
+    fn go_on_in_logs(&mut self, at: &Place, bound: LogBound) -> Result<bool> {
         let Read { manifest, keyspaces, tail, end, .. } = self;
         let before = *end;
         let min_log = manifest.state.min_log;
@@ -282,7 +293,7 @@ impl Read {
         if let Some(tail) = tail
             && !planted(Bug::IgnoreLogTail)
         {
-            tail.go_on((&at.env, &at.dir), end, keyspaces, apply, &mut seal_all)?;
+            tail.go_on((&at.env, &at.dir), bound, end, keyspaces, apply, &mut seal_all)?;
         }
         Ok(*end != before)
     }
@@ -305,10 +316,8 @@ impl Read {
             keyspace.full = full;
             keyspace.memtable = unflushed(known.memtable, flushed, at)?.unwrap_or_else(Memtable::empty);
         }
-        if self.value_files != state.value_files {
-            self.segments = at.segments(&state.value_files);
-            self.value_files = state.value_files.clone();
-        }
+        // Anew, so that files that were removed do not stay open.
+        self.segments = at.segments(&state.value_files);
         Ok(())
     }
 

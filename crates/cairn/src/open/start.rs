@@ -1,14 +1,20 @@
 //! The last steps of an opening: a new log under the new manifest, removal of the files that they replace, and the [`DbInner`] itself.
 
 use super::assemble::Parts;
+use super::file_names::UNFINISHED;
 use super::recovery::Recovery;
 use super::replayed::Keyspaces;
 use crate::parts::Unneeded;
 use crate::state::DbInner;
-use crate::wal::{ClosedLogs, Log, LogEnd, Logs, log_file_name};
+use crate::wal::{ClosedLogs, Log, LogEnd, Logs, is_recycled_file_name, log_file_name};
 use base::{Error, ErrorKind, Result, Seq};
 use std::sync::Arc;
 use tree::{DatabaseEdit, Manifest, ManifestError, manifest_file_name};
+
+/// Whether a reader may need a file.
+fn is_read(name: &str) -> bool {
+    name != UNFINISHED && !name.ends_with(".tmp") && !is_recycled_file_name(name)
+}
 
 impl Recovery {
     /// Starts a new log under the new manifest, then removes the files that they replace. What was recovered is durable by now.
@@ -118,7 +124,10 @@ impl Recovery {
 
     /// Removes the files that the new manifest does not name, unless readers in other processes may need them.
     fn remove_leftovers(&self, names: Vec<String>, manifest: &Manifest) {
-        let free = self.kept_files.release_leftovers(names, manifest.number());
+        // What no reader reads goes at once.
+        let (names, others): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| is_read(name));
+        self.remove(&others);
+        let free = self.kept_files.release_leftovers(names, &self.files.manifests, manifest.number());
         self.remove(&free.iter().map(Unneeded::name).collect::<Vec<_>>());
     }
 

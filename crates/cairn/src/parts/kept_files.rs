@@ -10,7 +10,7 @@ use crate::sync::Mutex;
 use crate::wal::log_file_name;
 use base::planted::{Bug, planted};
 use env::Env;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tree::{manifest_file_name, parse_manifest_file_name};
@@ -49,8 +49,8 @@ pub(crate) struct KeptFiles {
 struct Files {
     /// The end of the newest durable edit.
     end: EditPlace,
-    /// Older manifests.
-    manifests: BTreeSet<u64>,
+    /// Older manifests, and whether they are removed when there is no lock on them.
+    manifests: BTreeMap<u64, bool>,
     /// The files, each with the end of an edit by which it is not needed; ascending.
     kept: VecDeque<(EditPlace, Unneeded)>,
 }
@@ -65,7 +65,7 @@ impl KeptFiles {
         let mut files = self.files.lock();
         let (before, _) = std::mem::replace(&mut files.end, (number, end));
         if before != number && before > 0 {
-            files.manifests.insert(before);
+            files.manifests.insert(before, true);
         }
     }
 
@@ -78,13 +78,20 @@ impl KeptFiles {
         self.take(&mut files)
     }
 
-    /// The same for the files that an opening finds and its manifest does not name: manifest `number`, of which nothing was noted.
-    pub(crate) fn release_leftovers(&self, names: Vec<String>, number: u64) -> Vec<Unneeded> {
+    /// The same for the files that an opening finds and its manifest does not name: manifest `number`, of which nothing was noted. `manifests`: those
+    /// before, which stay if they are not among the files.
+    pub(crate) fn release_leftovers(
+        &self,
+        names: Vec<String>,
+        manifests: &[u64],
+        number: u64,
+    ) -> Vec<Unneeded> {
         let mut files = self.files.lock();
         files.end = (number, 0);
+        files.manifests.extend(manifests.iter().filter(|old| **old != number).map(|old| (*old, false)));
         for name in names {
             match parse_manifest_file_name(&name) {
-                Some(old) => _ = files.manifests.insert(old),
+                Some(old) => _ = files.manifests.insert(old, true),
                 None => files.kept.push_back(((number, 0), Unneeded::File(name))),
             }
         }
@@ -97,13 +104,15 @@ impl KeptFiles {
         }
         let mut free = Vec::new();
         let mut oldest = None;
-        while let Some(&number) = files.manifests.first() {
+        while let Some((&number, &is_removed)) = files.manifests.first_key_value() {
             oldest = self.first_lock(number);
             if oldest.is_some() {
                 break;
             }
             files.manifests.remove(&number);
-            free.push(Unneeded::File(manifest_file_name(number)));
+            if is_removed {
+                free.push(Unneeded::File(manifest_file_name(number)));
+            }
         }
         if files.kept.is_empty() {
             return free;
@@ -199,7 +208,7 @@ mod tests {
         let kept = kept(&sim);
         let old = sim.lock_shared(&manifest(3), 100).unwrap();
         let names = ["manifest-000003", "000005.tbl"].map(str::to_owned);
-        assert_eq!(kept.release_leftovers(names.into(), 7), []);
+        assert_eq!(kept.release_leftovers(names.into(), &[3], 7), []);
         kept.note_edit(7, 50);
         assert_eq!((kept.release(vec![file("a")]), kept.count()), (vec![], 3));
         drop(old);

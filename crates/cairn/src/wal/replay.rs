@@ -139,13 +139,47 @@ pub(crate) struct LogTail {
     reader: SegmentReader,
 }
 
+/// The end of the last whole record that has been written to the logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogBound {
+    number: u64,
+    len: u64,
+}
+
+/// Finds where the logs end, while they are written.
+pub(crate) struct LogAhead {
+    number: u64,
+    reader: SegmentReader,
+}
+
+impl LogAhead {
+    /// The present end, where recovery needs the logs from `min_log` on.
+    pub(crate) fn find_end(&mut self, env: &Arc<dyn Env>, dir: &Path, min_log: u64) -> Result<LogBound> {
+        if self.number < min_log {
+            *self = LogAhead { number: min_log, reader: open_log(env, dir, min_log)?.0 };
+        }
+        let mut record = Vec::new();
+        loop {
+            // Before the present log is read: once there is another one, nothing is appended to this. The header of one that was begun may be in the
+            // memory of the writer.
+            let next = self.number + 1;
+            let path = dir.join(log_file_name(next));
+            let is_last =
+                !env.exists(&path)? || !SegmentReader::has_begun(env, &path, SegmentKind::Wal, next)?;
+            self.reader.go_on(u64::MAX)?;
+            while self.reader.next(&mut record)?.is_some() {}
+            if is_last {
+                return Ok(LogBound { number: self.number, len: self.reader.valid_len() });
+            }
+            *self = LogAhead { number: next, reader: open_log(env, dir, next)?.0 };
+        }
+    }
+}
+
 impl LogTail {
     /// The start of log `number`. Numbers that were assigned before it began are in `end` then.
     pub(crate) fn at_start(env: &Arc<dyn Env>, dir: &Path, number: u64, end: &mut LogEnd) -> Result<LogTail> {
-        let path = dir.join(log_file_name(number));
-        let reader = SegmentReader::open(env, &path, SegmentKind::Wal, number, None)?;
-        let malformed = || Error::corruption(&path, 0, "the header of the log is malformed");
-        let header = LogHeader::decode(reader.header()).ok_or_else(malformed)?;
+        let (reader, header) = open_log(env, dir, number)?;
         end.seq = end.seq.max(header.last_seq);
         Ok(LogTail { number, reader })
     }
@@ -155,13 +189,20 @@ impl LogTail {
         self.number
     }
 
-    /// Passes every batch that was logged since to `apply`, and calls `switched` when a log ends and the next begins. `end` advances.
+    /// What finds the end of the logs from here on.
+    pub(crate) fn look_ahead(&self) -> LogAhead {
+        LogAhead { number: self.number, reader: self.reader.another() }
+    }
+
+    /// Passes every batch that was logged since, up to `bound`, to `apply`, and calls `switched` when a log ends and the next begins. `end`
+    /// advances.
     ///
     /// # Errors
     /// Those of `apply`; `Io`; `Corruption` if what is there does not follow what was read: the logs have to be replayed from their beginning.
     pub(crate) fn go_on<T>(
         &mut self,
         (env, dir): (&Arc<dyn Env>, &Path),
+        bound: LogBound,
         end: &mut LogEnd,
         target: &mut T,
         apply: &mut dyn FnMut(&mut T, LogRecord<'_>) -> Result<()>,
@@ -169,9 +210,8 @@ impl LogTail {
     ) -> Result<()> {
         let mut record = Vec::new();
         loop {
-            // Before the present log is read: once there is another one, nothing is appended to this.
-            let next = self.next_log(env, dir)?;
-            self.reader.go_on()?;
+            let is_newest = self.number >= bound.number;
+            self.reader.go_on(if is_newest { bound.len } else { u64::MAX })?;
             let path = self.reader.path().to_owned();
             while let Some(span) = self.reader.next(&mut record)? {
                 if record.is_empty() {
@@ -194,7 +234,10 @@ impl LogTail {
                 apply(target, of)?;
                 *end = LogEnd { seq: head.last_seq(), time };
             }
-            let Some((reader, header)) = next else { return Ok(()) };
+            if is_newest {
+                return Ok(());
+            }
+            let (reader, header) = open_log(env, dir, self.number + 1)?;
             let len = self.reader.valid_len();
             if header.previous_len != len {
                 let what = format!("the log ends here, but had {} bytes", header.previous_len);
@@ -205,21 +248,12 @@ impl LogTail {
             switched(target);
         }
     }
+}
 
-    /// The next log, if it has been begun.
-    fn next_log(&self, env: &Arc<dyn Env>, dir: &Path) -> Result<Option<(SegmentReader, LogHeader)>> {
-        let number = self.number + 1;
-        let path = dir.join(log_file_name(number));
-        // The header of one that was begun over a recycled log may be in the memory of the writer.
-        if !env.exists(&path)? || SegmentReader::is_another(env, &path, SegmentKind::Wal, number)? {
-            return Ok(None);
-        }
-        let reader = SegmentReader::open(env, &path, SegmentKind::Wal, number, None)?;
-        if matches!(reader.tail(), Some(Tail::TornHeader)) {
-            return Ok(None);
-        }
-        let malformed = || Error::corruption(&path, 0, "the header of the log is malformed");
-        let header = LogHeader::decode(reader.header()).ok_or_else(malformed)?;
-        Ok(Some((reader, header)))
-    }
+fn open_log(env: &Arc<dyn Env>, dir: &Path, number: u64) -> Result<(SegmentReader, LogHeader)> {
+    let path = dir.join(log_file_name(number));
+    let reader = SegmentReader::open(env, &path, SegmentKind::Wal, number, None)?;
+    let malformed = || Error::corruption(&path, 0, "the header of the log is malformed");
+    let header = LogHeader::decode(reader.header()).ok_or_else(malformed)?;
+    Ok((reader, header))
 }

@@ -190,7 +190,7 @@ impl ManifestReader {
 
     /// Applies the edits that were appended since. Returns whether there were any. After an error the state is not to be used.
     pub fn go_on(&mut self, open: &mut dyn FnMut(&TableMeta) -> Result<Arc<LiveTable>>) -> Result<bool> {
-        self.reader.go_on()?;
+        self.reader.go_on(u64::MAX)?;
         self.apply(open)
     }
 

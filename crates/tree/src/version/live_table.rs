@@ -136,8 +136,14 @@ impl LiveTable {
 
     /// Reads and verifies the values outside of the tree that the table refers to. Returns what is wrong with them, or with the
     /// references. `step` is called with the bytes of each value; its error ends the check.
-    pub fn verify_values(&self, step: &mut dyn FnMut(u64) -> Result<()>) -> Result<Vec<Error>> {
-        let Some(segments) = &self.segments else { return Ok(Vec::new()) };
+    pub fn verify_values(
+        &self,
+        segments: &Segments,
+        step: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Vec<Error>> {
+        if self.meta.segments.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut references = Vec::new();
         let mut keep = |reference| {
             references.push(reference);
