@@ -445,3 +445,22 @@ fn a_refresh_in_the_midst_of_a_call_sees_the_state_before_or_after_it() {
     reader.join().unwrap();
     assert!(compared > 200, "{compared}");
 }
+
+#[test]
+fn a_check_of_a_moment_finds_damage_to_values_outside_of_tables() {
+    let env = SimEnv::new(3);
+    let db = open(&env);
+    let space = db.keyspace("values", small(Preset::Parallax)).unwrap();
+    (0..100u32).for_each(|n| space.put(n.to_be_bytes(), [7; 3_000]).unwrap());
+    db.flush().unwrap();
+    let problems = |reader: &Database| reader.check(&mut |_| ()).unwrap().problems.len();
+    let reader = open_read_only(&env).unwrap();
+    assert_eq!(problems(&reader), 0);
+    let logs = env.list("/db".as_ref()).unwrap().into_iter().filter(|name| name.ends_with(".log"));
+    for log in logs {
+        let path = format!("/db/{log}");
+        let len = env.len(path.as_ref()).unwrap();
+        (100..len).step_by(1_000).for_each(|offset| env.flip_bit(&path, offset, 1));
+    }
+    assert!(problems(&reader) > 0);
+}
