@@ -234,8 +234,6 @@ bugs! {
     KeepFlushedMemtables,
     /// a reader does not read on in the log
     IgnoreLogTail,
-    /// the memtables of a reader do not end with the logs
-    SealNotWithLogs,
     /// a reader shows numbers that the manifest knows and the log does not have
     ShowUnwritten,
     /// a reader does not look for edits that came while it read the logs

@@ -118,8 +118,7 @@ fn suite(bug: Bug) -> Suite {
         | Bug::KeepFlushedMemtables
         | Bug::IgnoreLogTail
         | Bug::ShowUnwritten
-        | Bug::ReadManifestOnce
-        | Bug::SealNotWithLogs => READERS,
+        | Bug::ReadManifestOnce => READERS,
         Bug::AttachBesideMemtables | Bug::AttachBeforeLogSync | Bug::LeaveLoads => LOADS,
         Bug::RecycleLinkedLog | Bug::CopyUnsyncedLogs | Bug::ListBeforeContents | Bug::CollectByNewest => {
             COPIES
