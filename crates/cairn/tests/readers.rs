@@ -8,6 +8,7 @@ use cairn::{
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 type Maps = BTreeMap<String, Map>;
@@ -463,4 +464,102 @@ fn a_check_of_a_moment_finds_damage_to_values_outside_of_tables() {
         (100..len).step_by(1_000).for_each(|offset| env.flip_bit(&path, offset, 1));
     }
     assert!(problems(&reader) > 0);
+}
+
+#[test]
+fn a_manifest_that_stays_for_a_reader_is_not_taken_for_the_newest_when_that_is_lost() {
+    let env = SimEnv::new(4);
+    let db = open(&env);
+    db.keyspace("a", small(Preset::Balanced)).unwrap().put("1", "one").unwrap();
+    let reader = open_read_only(&env).unwrap();
+    db.close().unwrap();
+    let db = open(&env);
+    db.open_keyspace("a").unwrap().put("1", "two").unwrap();
+    db.close().unwrap();
+    let manifests = || {
+        let mut names = env.list("/db".as_ref()).unwrap();
+        names.retain(|name| name.starts_with("manifest"));
+        names.sort();
+        names
+    };
+    assert_eq!(manifests().iter().filter(|name| name.ends_with(".old")).count(), 1, "{:?}", manifests());
+    let newest = manifests().into_iter().find(|name| !name.ends_with(".old")).unwrap();
+    env.remove(format!("/db/{newest}").as_ref()).unwrap();
+    for lost in [Database::open_in(env.clone(), "/db", options()).map(drop), open_read_only(&env).map(drop)] {
+        let error = lost.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    }
+    assert_eq!(reader.open_keyspace("a").unwrap().get("1").unwrap().unwrap(), "one");
+}
+
+/// Threads read, refresh, close and drop the same moments, and keep iterators and snapshots for too long, beside a writer.
+#[test]
+fn moments_that_threads_close_and_drop_beside_all_other_calls_end_with_closed_and_keep_nothing() {
+    let env = SimEnv::new(6);
+    let db = open(&env);
+    let space = db.keyspace("a", small(Preset::Parallax)).unwrap();
+    space.put("0", [0; 2_000]).unwrap();
+    let shared = Mutex::new(open_read_only(&env).unwrap());
+    let ended = AtomicBool::new(false);
+    struct End<'a>(&'a AtomicBool);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let closed = AtomicU64::new(0);
+    let fine = |result: Result<()>| match result {
+        Err(e) if e.kind() == ErrorKind::Closed => _ = closed.fetch_add(1, Ordering::Relaxed),
+        result => result.unwrap(),
+    };
+    std::thread::scope(|scope| {
+        let _end = End(&ended);
+        for thread in 0..4 {
+            let (shared, ended, fine) = (&shared, &ended, &fine);
+            scope.spawn(move || {
+                let _end = End(ended);
+                let mut rng = Rng::new(thread);
+                while !ended.load(Ordering::SeqCst) {
+                    let moment = shared.lock().unwrap().clone();
+                    fine(match rng.below(6) {
+                        0 => moment.close(),
+                        1 => moment.auto_refresh(Duration::from_millis(rng.below(2))).map(|refresh| {
+                            let latest = refresh.latest();
+                            drop(refresh);
+                            drop(latest);
+                        }),
+                        2 => moment.open_keyspace("a").and_then(|space| {
+                            let mut kept = (space.iter(), moment.snapshot());
+                            drop(space);
+                            drop(moment);
+                            let next = kept.0.next().transpose().map(drop);
+                            drop(kept);
+                            next
+                        }),
+                        3 => moment.open_keyspace("a").and_then(|space| {
+                            let found = space.get("0")?.map(|value| value.len());
+                            assert_eq!(found, Some(2_000));
+                            space.iter().try_for_each(|entry| entry.map(drop))
+                        }),
+                        _ => moment.refresh().map(|newer| {
+                            // The one before is dropped here, or by another thread.
+                            drop(std::mem::replace(&mut *shared.lock().unwrap(), newer));
+                        }),
+                    });
+                }
+            });
+        }
+        for n in 0..1_500u32 {
+            space.put((n % 300).to_string(), vec![n as u8; 2_000]).unwrap();
+            if n % 50 == 0 {
+                space.compact().unwrap();
+            }
+        }
+    });
+    assert!(closed.load(Ordering::Relaxed) > 0);
+    drop(shared);
+    space.compact().unwrap();
+    space.put("end", "").unwrap();
+    db.flush().unwrap();
+    assert_eq!(db.stats().files_for_readers, 0);
 }

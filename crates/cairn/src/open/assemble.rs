@@ -10,13 +10,12 @@ use crate::state::{
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::{Filters, Operators, Options};
 use crate::wal::{Log, LogEnd, Logs};
-use base::Time;
 use base::planted::{Bug, planted};
 use env::{Env, FileLock, ForkGuard};
 use memtable::{Memtable, SpareMemory};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tree::Manifest;
+use tree::{Manifest, ManifestState};
 
 /// The next [`DbInner::identity`].
 static IDENTITIES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
@@ -35,8 +34,6 @@ pub(super) struct Parts {
     pub kept_files: KeptFiles,
     pub spare_memory: Arc<SpareMemory>,
     pub next_file: AtomicU64,
-    pub next_keyspace: u64,
-    pub retention_time: Time,
     /// See [`DbInner::is_moment`].
     pub is_moment: bool,
 }
@@ -44,6 +41,7 @@ pub(super) struct Parts {
 impl Parts {
     pub(super) fn assemble(
         self,
+        state: &ManifestState,
         keyspaces: Keyspaces,
         end: LogEnd,
         manifest: Manifest,
@@ -61,12 +59,12 @@ impl Parts {
             visible: VisibleSeq::new(end.seq),
             commit: new_commit(Writer::new(log, end.seq + 1)),
             last_time: AtomicU64::new(end.time.micros()),
-            retention_time: AtomicU64::new(self.retention_time.micros()),
+            retention_time: AtomicU64::new(state.retention_time.micros()),
             logs,
             manifest: Mutex::new(manifest),
             kept_files: self.kept_files,
             disk_reserve: self.disk_reserve,
-            state: Mutex::new(State::new(self.next_keyspace, waiting_bytes.clone())),
+            state: Mutex::new(State::new(state.next_keyspace, waiting_bytes.clone())),
             signals: Signals::default(),
             origin: ForkGuard::here(),
             next_file: self.next_file,

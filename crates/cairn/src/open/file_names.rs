@@ -1,5 +1,6 @@
 //! Recognizes the files of a database directory by name.
 
+use crate::parts::{parse_replaced_manifest, replaced_manifest_name};
 use crate::wal::{is_recycled_file_name, log_file_name, parse_log_file_name};
 use base::planted::{Bug, planted};
 use base::{Error, Result};
@@ -28,6 +29,8 @@ pub(crate) struct Files {
     pub values: Vec<u64>,
     /// Hint files.
     pub hints: Vec<u64>,
+    /// Manifests that were replaced, and stay for readers in other processes.
+    pub replaced: Vec<u64>,
     /// Half-written manifests.
     pub temporary: Vec<String>,
     /// Recycled logs.
@@ -52,6 +55,8 @@ impl Files {
                 files.hints.push(number);
             } else if name.strip_suffix(".tmp").is_some_and(|n| parse_manifest_file_name(n).is_some()) {
                 files.temporary.push(name);
+            } else if let Some(number) = parse_replaced_manifest(&name) {
+                files.replaced.push(number);
             } else if is_recycled_file_name(&name) {
                 files.recycled.push(name);
             } else if name == UNFINISHED {
@@ -63,6 +68,7 @@ impl Files {
         files.tables.sort_unstable();
         files.values.sort_unstable();
         files.hints.sort_unstable();
+        files.replaced.sort_unstable();
         files.temporary.sort_unstable();
         files.recycled.sort_unstable();
         Ok(files)
@@ -77,6 +83,7 @@ impl Files {
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
         let numbered = [
             self.manifests.iter().map(|n| manifest_file_name(*n)).collect::<Vec<_>>(),
+            self.replaced.iter().map(|n| replaced_manifest_name(*n)).collect(),
             self.logs.iter().map(|n| log_file_name(*n)).collect(),
             self.tables.iter().map(|n| table_file_name(*n)).collect(),
             self.values.iter().map(|n| value_file_name(*n)).collect(),
@@ -92,6 +99,7 @@ impl Files {
         let used = self
             .manifests
             .iter()
+            .chain(&self.replaced)
             .chain(&self.tables)
             .chain(&self.values)
             .chain(&self.hints)
@@ -124,6 +132,7 @@ impl Files {
     pub(crate) fn leftovers(&self, named: &HashSet<u64>, lacking: bool) -> Vec<String> {
         let logs = self.logs.iter().map(|n| log_file_name(*n)).chain(self.recycled.iter().cloned());
         let logs = logs.chain(self.unfinished.then(|| UNFINISHED.to_owned()));
+        let logs = logs.chain(self.replaced.iter().map(|n| replaced_manifest_name(*n)));
         if lacking {
             return logs.chain(self.temporary.iter().cloned()).collect();
         }

@@ -21,13 +21,13 @@ impl Recovery {
         if let Some(log) = keyspace.hash_log.clone() {
             return self.flush_to_values(keyspace, &log, &memtable);
         }
-        let next_number = || self.next_file.fetch_add(1, Ordering::Relaxed);
+        let next_number = || self.parts.next_file.fetch_add(1, Ordering::Relaxed);
         let ranges = memtable.ranges().map_or_else(RangeSet::default, |set| RangeSet::clone(&set));
         let options = keyspace.tree.options().clone();
         let operator = keyspace.operator.clone();
         let context = JobContext {
-            env: &self.env,
-            dir: &self.dir,
+            env: &self.parts.env,
+            dir: &self.parts.dir,
             options: &options,
             next_number: &next_number,
             snapshots: &[],
@@ -42,16 +42,16 @@ impl Recovery {
             filter: None,
             operator: operator.as_deref(),
         };
-        keyspace.flush(&memtable, &context, &mut |meta| self.space.open(meta))?;
+        keyspace.flush(&memtable, &context, &mut |meta| self.parts.tables.open(meta))?;
         self.remove_merged();
         Ok(())
     }
 
     /// Removes tables of this opening that were merged into others. Tables of the old manifest are in use until the new one is in force.
     fn remove_merged(&self) {
-        for number in self.space.obsolete.take() {
-            self.space.cache.forget(number);
-            let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
+        for number in self.parts.tables.obsolete.take() {
+            self.parts.tables.cache.forget(number);
+            let _ = self.parts.env.remove(&self.parts.dir.join(table::table_file_name(number)));
         }
     }
 }

@@ -18,7 +18,7 @@
 use super::assemble::Parts;
 use super::file_names::Files;
 use super::insert_batches::Inserter;
-use super::recovery::{check_seq, keyspaces_of, no_database, unfinished};
+use super::recovery::{check_seq, keyspaces_of, missing_manifest, no_database, unfinished};
 use super::replayed::{Keyspaces, Replayed};
 use crate::parts::{DiskReserve, KeptFiles};
 use crate::state::{DbInner, HashLogs, Tables};
@@ -94,24 +94,22 @@ impl Follower {
     /// # Errors
     /// Those of opening a database; `Unsupported` where there are no shared locks.
     pub(crate) fn advance(&mut self, has_last: bool) -> Result<Option<Arc<DbInner>>> {
-        let mut pause = PAUSE;
-        for attempt in 1.. {
-            match self.try_advance(has_last) {
+        let (mut attempt, mut pause) = (1, PAUSE);
+        loop {
+            let error = match self.try_advance(has_last) {
                 Ok(moment) => return Ok(moment),
-                Err(e) => {
-                    // What was applied in part is of no use.
-                    let read = self.read.take();
-                    read.iter().flat_map(|read| read.keyspaces.values()).for_each(|k| mark_obsolete(k, None));
-                    let may_pass = matches!(e.kind(), ErrorKind::Corruption | ErrorKind::NotFound);
-                    if !may_pass || attempt == ATTEMPTS || self.at.newest_manifest()?.is_none() {
-                        return Err(e);
-                    }
-                }
+                Err(e) => e,
+            };
+            // What was applied in part is of no use.
+            let read = self.read.take();
+            read.iter().flat_map(|read| read.keyspaces.values()).for_each(|k| mark_obsolete(k, None));
+            let may_pass = matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotFound);
+            if !may_pass || attempt == ATTEMPTS || self.at.newest_manifest()?.is_none() {
+                return Err(error);
             }
             self.at.env.sleep(pause);
-            pause *= 4;
+            (attempt, pause) = (attempt + 1, pause * 4);
         }
-        unreachable!("the last attempt returns")
     }
 
     fn try_advance(&mut self, has_last: bool) -> Result<Option<Arc<DbInner>>> {
@@ -145,9 +143,10 @@ impl Follower {
 impl Place {
     fn newest_manifest(&self) -> Result<Option<u64>> {
         let files = Files::list(&self.env, &self.dir)?;
-        match (files.manifests.last(), files.unfinished) {
-            (None, true) => Err(unfinished(&self.dir)),
-            (newest, _) => Ok(newest.copied()),
+        match files.manifests.last() {
+            None if files.unfinished => Err(unfinished(&self.dir)),
+            None if !files.is_empty() => Err(missing_manifest(&self.dir)),
+            newest => Ok(newest.copied()),
         }
     }
 
@@ -324,11 +323,10 @@ impl Read {
         let state = &self.manifest.state;
         let flushed = self.keyspaces.values().map(|k| k.tree.version().flushed_seq).max();
         // Not the last number that the manifest knows of: its commit may be in the memory of the writer only.
-        let seq = self.end.seq.max(flushed.unwrap_or(0)).max(if planted(Bug::ShowUnwritten) {
-            state.last_seq
-        } else {
-            0
-        });
+        let mut seq = self.end.seq.max(flushed.unwrap_or(0));
+        if planted(Bug::ShowUnwritten) {
+            seq = seq.max(state.last_seq);
+        }
         check_seq(&at.dir, seq)?;
         let end = LogEnd { seq, time: state.last_time.max(self.end.time) };
         let message = format!(
@@ -360,12 +358,10 @@ impl Read {
             kept_files: KeptFiles::new(env, dir),
             spare_memory: at.spare_memory.clone(),
             next_file: AtomicU64::new(state.next_file),
-            next_keyspace: state.next_keyspace,
-            retention_time: state.retention_time,
             is_moment: true,
         };
         let keyspaces = self.keyspaces.iter().map(|(id, k)| (*id, k.shared())).collect();
-        let db = parts.assemble(keyspaces, end, manifest, log, logs);
+        let db = parts.assemble(state, keyspaces, end, manifest, log, logs);
         db.end_writing(refusal);
         Ok(db)
     }

@@ -28,7 +28,7 @@ impl Recovery {
             self.kept = kept;
             match self.create_manifest(&keyspaces, end) {
                 Ok(manifest) => {
-                    self.disk_reserve.spend(cause);
+                    self.parts.disk_reserve.spend(cause);
                     return self.start(keyspaces, end, manifest);
                 }
                 Err(e) if e.kind() == ErrorKind::NoSpace => self.kept.clear(),
@@ -70,7 +70,7 @@ impl Recovery {
 
     /// Whether `name` is that of a log or value file with values of entries in tables.
     pub(super) fn has_values(&self, name: &str) -> bool {
-        let segments = &self.space.segments;
+        let segments = &self.parts.tables.segments;
         parse_log_file_name(name).is_some_and(|number| segments.is_held_log(number))
             || parse_value_file_name(name).is_some_and(|number| segments.uses_value_file(number))
     }

@@ -5,6 +5,7 @@
 //! writes the contents of the logs to new tables and the state to a new manifest, and syncs both, before any old file is removed. Until
 //! then nothing is removed or changed, and a crash leaves the old state.
 
+use super::assemble::Parts;
 use super::file_names::{Files, LOCK_FILE_NAME};
 use super::insert_batches::Inserter;
 use super::replayed::{Keyspaces, Recovered, Replayed, Spill};
@@ -15,12 +16,12 @@ use crate::types::{Filters, KeyspaceOptions, Operators, Options};
 use crate::wal::{KeptLog, LogEnd, LogRecord, RecycledLogs, replay};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq};
-use env::{Env, FileLock};
+use env::Env;
 use hashlog::hint_file_name;
 use memtable::{Memtable, SpareMemory};
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use tree::{DatabaseEdit, Manifest, ManifestError, Tree, VersionEdit, manifest_file_name};
 use values::value_file_name;
@@ -64,26 +65,21 @@ pub(crate) fn open(
     let kept_files = KeptFiles::new(&env, dir);
     let spare_memory = Arc::new(SpareMemory::new(options.memory_budget / 8 * 3));
     let dir = dir.to_owned();
-    Recovery {
+    let parts = Parts {
         env,
         dir,
         options,
         filters,
         operators,
         lock,
-        files,
-        lacking,
-        space,
-        state,
+        tables: space,
         disk_reserve,
-        spare_memory,
-        recycled,
-        next_file,
         kept_files,
-        hash_logs,
-        kept: Vec::new(),
-    }
-    .run()
+        spare_memory,
+        next_file,
+        is_moment: false,
+    };
+    Recovery { parts, files, lacking, state, recycled, hash_logs, kept: Vec::new() }.run()
 }
 
 /// Missing tables do not prevent opening: each read that needs one fails with an error. They are recorded as damage at once, so that the
@@ -105,6 +101,12 @@ pub(crate) fn no_database(dir: &Path) -> Error {
     Error::new(ErrorKind::NotFound, format!("{}: there is no database", dir.display()))
 }
 
+/// The error of a directory with files of a database, and no manifest.
+pub(crate) fn missing_manifest(dir: &Path) -> Error {
+    let what = "the manifest is missing, though there are tables or logs: nothing is created over them";
+    Error::corruption(&dir.join(manifest_file_name(1)), 0, what)
+}
+
 /// The error of a directory in which a copy of a database was begun.
 pub(crate) fn unfinished(dir: &Path) -> Error {
     let what = "a copy of a database was begun here and has not been finished: make it again, or remove the directory";
@@ -117,11 +119,7 @@ fn fresh_state(dir: &Path, files: &Files, options: &Options) -> Result<tree::Man
         return Err(unfinished(dir));
     }
     if !files.logs.is_empty() || !files.tables.is_empty() {
-        return Err(Error::corruption(
-            &dir.join(manifest_file_name(1)),
-            0,
-            "the manifest is missing, though there are tables or logs: nothing is created over them",
-        ));
+        return Err(missing_manifest(dir));
     }
     if !options.create_if_missing {
         return Err(no_database(dir));
@@ -143,22 +141,12 @@ pub(super) fn check_seq(dir: &Path, seq: Seq) -> Result<()> {
 }
 
 pub(crate) struct Recovery {
-    pub env: Arc<dyn Env>,
-    pub dir: PathBuf,
-    pub options: Options,
-    pub filters: Filters,
-    pub operators: Operators,
-    pub lock: Box<dyn FileLock>,
+    pub parts: Parts,
     pub files: Files,
     /// Whether tables that the manifest names are missing.
     pub lacking: bool,
-    pub space: Tables,
     pub state: tree::ManifestState,
-    pub disk_reserve: DiskReserve,
-    pub spare_memory: Arc<SpareMemory>,
     pub recycled: Arc<RecycledLogs>,
-    pub next_file: AtomicU64,
-    pub kept_files: KeptFiles,
     /// Those with hint files, until their keyspaces have them.
     pub hash_logs: HashLogs,
     /// Logs that are kept, because there is no space for tables with their contents.
@@ -169,11 +157,11 @@ impl Recovery {
     /// Recovers into new files. If the disk is too full for them even without the reserve, the replayed data stays in memory, and the
     /// logs on disk; if that is impossible, too, nothing on disk is changed, and the database is read-only.
     fn run(mut self) -> Result<Arc<DbInner>> {
-        let logs = self.files.needed_logs(&self.dir, &self.state)?;
-        self.check_numbers(self.next_file.load(Ordering::Relaxed))?;
+        let logs = self.files.needed_logs(&self.parts.dir, &self.state)?;
+        self.check_numbers(self.parts.next_file.load(Ordering::Relaxed))?;
         let mut keyspaces = self.open_trees()?;
         loop {
-            let first_new = self.next_file.load(Ordering::Relaxed);
+            let first_new = self.parts.next_file.load(Ordering::Relaxed);
             match self.recover(&mut keyspaces, &logs) {
                 Ok((end, manifest)) => return self.start(keyspaces, end, manifest),
                 Err(e) if e.kind() == ErrorKind::NoSpace && !self.files.manifests.is_empty() => {
@@ -181,7 +169,7 @@ impl Recovery {
                     if self.remove_recycled() {
                         continue;
                     }
-                    if !self.disk_reserve.release_for(&e) {
+                    if !self.parts.disk_reserve.release_for(&e) {
                         return self.open_with_little_space(keyspaces, &logs, &e);
                     }
                 }
@@ -202,16 +190,16 @@ impl Recovery {
         let tree::ManifestState { next_keyspace, newest_log, min_log, .. } = self.state;
         let log = self.files.logs.last().copied().unwrap_or(0).max(newest_log).max(min_log);
         let largest = next_file.max(next_keyspace).max(log);
-        check_number(&self.dir, largest, MAX_NUMBER)
+        check_number(&self.parts.dir, largest, MAX_NUMBER)
     }
 
     /// Replays the logs, and makes the result durable under a new manifest.
     fn recover(&self, keyspaces: &mut Keyspaces, logs: &[u64]) -> Result<(LogEnd, Manifest)> {
-        let first_new = self.next_file.load(Ordering::Relaxed);
+        let first_new = self.parts.next_file.load(Ordering::Relaxed);
         let end = self.replay(keyspaces, logs, Spill::Tables, &mut |_| ())?;
         keyspaces.values_mut().try_for_each(|k| self.flush(k, Spill::Tables))?;
-        if self.next_file.load(Ordering::Relaxed) > first_new {
-            self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
+        if self.parts.next_file.load(Ordering::Relaxed) > first_new {
+            self.parts.env.sync_dir(&self.parts.dir).map_err(|e| e.sync_failed())?;
         }
         Ok((end, self.create_manifest(keyspaces, end)?))
     }
@@ -219,23 +207,23 @@ impl Recovery {
     pub(crate) fn create_manifest(&self, keyspaces: &Keyspaces, end: LogEnd) -> Result<Manifest> {
         // The manifest before the log: a log without a manifest would look like the rest of a lost database. The manifest names the log
         // only once it exists, so that from then on its absence is damage.
-        let number = self.next_file.fetch_add(1, Ordering::Relaxed);
+        let number = self.parts.next_file.fetch_add(1, Ordering::Relaxed);
         let tree = |(id, k): (&u64, &Replayed)| (*id, VersionEdit::snapshot(k.tree.version()));
         let mut edit = DatabaseEdit {
             created: keyspaces.iter().map(|(id, k)| k.options.created(*id, &k.name, k.history_of)).collect(),
             trees: keyspaces.iter().map(tree).collect(),
-            next_file: self.next_file.load(Ordering::Relaxed),
+            next_file: self.parts.next_file.load(Ordering::Relaxed),
             next_keyspace: self.state.next_keyspace,
             last_seq: end.seq,
             last_time: end.time,
             retention_time: self.state.retention_time,
             min_log: self.next_log(),
-            value_files: self.space.segments.value_files(),
+            value_files: self.parts.tables.segments.value_files(),
             hints: keyspaces.iter().flat_map(|(id, k)| k.hints(*id)).collect(),
             ..DatabaseEdit::default()
         };
         self.name_kept_logs(&mut edit);
-        Manifest::create(&self.env, &self.dir, number, &edit).map_err(|e| match e {
+        Manifest::create(&self.parts.env, &self.parts.dir, number, &edit).map_err(|e| match e {
             ManifestError::Rejected(e) => e,
             // The new manifest may be in force already, and name the new tables.
             ManifestError::Unknown(e) => e.with_kind(ErrorKind::ReadOnly),
@@ -253,16 +241,17 @@ impl Recovery {
         for (id, keyspace) in keyspaces {
             keyspace.reset();
             if let Some(log) = &mut keyspace.hash_log {
-                log.abandon(&self.space.segments);
+                log.abandon(&self.parts.tables.segments);
                 let (hints, values) = (&keyspace.hints_found, &self.state.value_files);
-                *log = self.space.load_hash_log(&self.env, &self.dir, *id, hints, values)?;
-                self.space.share(log, None);
+                *log =
+                    self.parts.tables.load_hash_log(&self.parts.env, &self.parts.dir, *id, hints, values)?;
+                self.parts.tables.share(log, None);
             }
         }
-        for number in first_new..self.next_file.load(Ordering::Relaxed) {
-            self.space.cache.forget(number);
+        for number in first_new..self.parts.next_file.load(Ordering::Relaxed) {
+            self.parts.tables.cache.forget(number);
             for name in [table::table_file_name(number), value_file_name(number), hint_file_name(number)] {
-                let _ = self.env.remove(&self.dir.join(name));
+                let _ = self.parts.env.remove(&self.parts.dir.join(name));
             }
         }
         Ok(())
@@ -276,18 +265,18 @@ impl Recovery {
         note: &mut dyn FnMut(&LogRecord<'_>),
     ) -> Result<LogEnd> {
         let inserter = Inserter {
-            options: &self.options,
-            spare_memory: &self.spare_memory,
+            options: &self.parts.options,
+            spare_memory: &self.parts.spare_memory,
             next_keyspace: self.state.next_keyspace,
             flush: &|keyspace| self.flush(keyspace, spill),
             most: match spill {
-                Spill::Tables => self.options.memory_budget / 2,
+                Spill::Tables => self.parts.options.memory_budget / 2,
                 Spill::Nowhere => u64::MAX,
             },
             notes_places: spill == Spill::Nowhere,
             held: Cell::new(0),
         };
-        let replayed = replay(&self.env, &self.dir, &self.state, logs, &mut |record| {
+        let replayed = replay(&self.parts.env, &self.parts.dir, &self.state, logs, &mut |record| {
             note(&record);
             inserter.insert(keyspaces, record)
         })?;
@@ -297,16 +286,16 @@ impl Recovery {
             return Ok(LogEnd { seq: self.state.last_seq, ..replayed });
         }
         let seq = self.state.last_seq.max(replayed.seq).max(flushed.unwrap_or(0));
-        check_seq(&self.dir, seq)?;
+        check_seq(&self.parts.dir, seq)?;
         Ok(LogEnd { seq, time: self.state.last_time.max(replayed.time) })
     }
 
     fn open_trees(&mut self) -> Result<Keyspaces> {
         let state = &self.state;
         for found in state.keyspaces.values().filter(|found| found.created.history_of.is_none()) {
-            self.filters.check(&found.created.name, &keyspace_options(&self.dir, found)?)?;
+            self.parts.filters.check(&found.created.name, &keyspace_options(&self.parts.dir, found)?)?;
         }
-        let keyspaces = keyspaces_of(&self.dir, state, &self.operators, &mut self.hash_logs)?;
+        let keyspaces = keyspaces_of(&self.parts.dir, state, &self.parts.operators, &mut self.hash_logs)?;
         self.state.keyspaces.clear();
         Ok(keyspaces)
     }

@@ -26,14 +26,14 @@ impl Recovery {
         memtable: &Arc<Memtable>,
     ) -> Result<()> {
         let Some(newest) = memtable.max_seq() else { return Ok(()) };
-        let next_number = || self.next_file.fetch_add(1, Ordering::Relaxed);
+        let next_number = || self.parts.next_file.fetch_add(1, Ordering::Relaxed);
         let (number, hint_number, id) = (next_number(), next_number(), keyspace.id);
         let file = SegmentFile::Values(number);
-        let path = self.dir.join(value_file_name(number));
-        let mut writer = SegmentWriter::create(&self.env, &path, SegmentKind::Values, number, &[])?;
+        let path = self.parts.dir.join(value_file_name(number));
+        let mut writer = SegmentWriter::create(&self.parts.env, &path, SegmentKind::Values, number, &[])?;
         let mut hints = HintWriter::create(
-            &self.env,
-            &self.dir,
+            &self.parts.env,
+            &self.parts.dir,
             hint_number,
             &HintOwner { keyspace: id, name: keyspace.name.clone() },
         )?;
@@ -66,9 +66,9 @@ impl Recovery {
         let hints = hints.finish()?;
         log.index.add_file(file, described.len)?;
         log.add(hints.as_slice(), &slots)?;
-        self.space.segments.add_value_file(described);
-        self.space.share(log, None);
+        self.parts.tables.segments.add_value_file(described);
+        self.parts.tables.share(log, None);
         let edit = VersionEdit { flushed_seq: Some(newest), ..VersionEdit::default() };
-        keyspace.tree.apply(&edit, &mut |meta| self.space.open(meta)).map(|_| ())
+        keyspace.tree.apply(&edit, &mut |meta| self.parts.tables.open(meta)).map(|_| ())
     }
 }

@@ -1,6 +1,5 @@
 //! The last steps of an opening: a new log under the new manifest, removal of the files that they replace, and the [`DbInner`] itself.
 
-use super::assemble::Parts;
 use super::file_names::UNFINISHED;
 use super::recovery::Recovery;
 use super::replayed::Keyspaces;
@@ -35,7 +34,7 @@ impl Recovery {
             // Then files that are no longer needed are removed first.
             Err(e) if e.kind() == ErrorKind::NoSpace => {
                 self.remove_leftovers(std::mem::take(&mut leftovers), &manifest);
-                self.disk_reserve.release_for(&e);
+                self.parts.disk_reserve.release_for(&e);
                 self.start_log(&logs, end.seq, &mut manifest)
             }
             log => log,
@@ -51,7 +50,7 @@ impl Recovery {
         self.remove_leftovers(leftovers, &manifest);
         if refusal.is_none() {
             // Before the next edit: were the new manifest lost later, an old one must not come back and be taken for the newest.
-            self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
+            self.parts.env.sync_dir(&self.parts.dir).map_err(|e| e.sync_failed())?;
         }
         let db = self.build(keyspaces, end, manifest, log, logs);
         if let Some(refusal) = refusal {
@@ -70,12 +69,12 @@ impl Recovery {
     fn start_log(&self, logs: &Arc<Logs>, last_seq: Seq, manifest: &mut Manifest) -> Result<Log> {
         let header = self.next_header(last_seq);
         let number = self.next_log();
-        let path = self.dir.join(log_file_name(number));
-        if self.env.exists(&path)? {
+        let path = self.parts.dir.join(log_file_name(number));
+        if self.parts.env.exists(&path)? {
             // The manifest did not get the edit that names this log: see below.
-            self.env.remove(&path)?;
+            self.parts.env.remove(&path)?;
         }
-        let log = Log::create(&self.env, &self.dir, number, header, logs.clone())?;
+        let log = Log::create(&self.parts.env, &self.parts.dir, number, header, logs.clone())?;
         let exists = DatabaseEdit { newest_log: number, ..DatabaseEdit::default() };
         manifest.log(&exists).map_err(|e| match e {
             ManifestError::Rejected(e) => e,
@@ -89,10 +88,11 @@ impl Recovery {
         let message = format!(
             "{}: the disk was full when the database was opened, so it can only be read; free some space and open it again: \
              {cause}",
-            self.dir.display()
+            self.parts.dir.display()
         );
         let refusal = Error::new(ErrorKind::ReadOnly, message);
-        let log = Log::refusing(&self.env, &self.dir, self.next_log(), refusal.clone(), logs.clone());
+        let log =
+            Log::refusing(&self.parts.env, &self.parts.dir, self.next_log(), refusal.clone(), logs.clone());
         (log, refusal)
     }
 
@@ -107,7 +107,7 @@ impl Recovery {
         let logs = self.logs();
         let (log, refusal) = self.no_log(&logs, cause);
         let number = self.files.manifests.last().copied().unwrap_or(0);
-        let manifest = Manifest::refusing(&self.dir, number, refusal.clone());
+        let manifest = Manifest::refusing(&self.parts.dir, number, refusal.clone());
         let db = self.build(keyspaces, end, manifest, log, logs);
         db.refuse(refusal);
         Ok(db)
@@ -118,8 +118,11 @@ impl Recovery {
     pub(crate) fn sync_what_was_found(&self) -> Result<()> {
         let manifest = self.files.manifests.last().map(|&n| manifest_file_name(n));
         let logs = self.files.logs.iter().filter(|&&n| n >= self.state.min_log).map(|&n| log_file_name(n));
-        manifest.into_iter().chain(logs).try_for_each(|name| self.env.sync_file(&self.dir.join(name)))?;
-        self.env.sync_dir(&self.dir)
+        manifest
+            .into_iter()
+            .chain(logs)
+            .try_for_each(|name| self.parts.env.sync_file(&self.parts.dir.join(name)))?;
+        self.parts.env.sync_dir(&self.parts.dir)
     }
 
     /// Removes the files that the new manifest does not name, unless readers in other processes may need them.
@@ -127,14 +130,14 @@ impl Recovery {
         // What no reader reads goes at once.
         let (names, others): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| is_read(name));
         self.remove(&others);
-        let free = self.kept_files.release_leftovers(names, &self.files.manifests, manifest.number());
+        let free = self.parts.kept_files.release_leftovers(names, &self.files.manifests, manifest.number());
         self.remove(&free.iter().map(Unneeded::name).collect::<Vec<_>>());
     }
 
     /// Best effort: the next opening removes the rest.
     pub(crate) fn remove(&self, names: &[String]) {
         for name in names {
-            let _ = self.env.remove(&self.dir.join(name));
+            let _ = self.parts.env.remove(&self.parts.dir.join(name));
         }
     }
 
@@ -146,22 +149,6 @@ impl Recovery {
         log: Log,
         logs: Arc<Logs>,
     ) -> Arc<DbInner> {
-        Parts {
-            env: self.env,
-            dir: self.dir,
-            options: self.options,
-            filters: self.filters,
-            operators: self.operators,
-            lock: self.lock,
-            tables: self.space,
-            disk_reserve: self.disk_reserve,
-            kept_files: self.kept_files,
-            spare_memory: self.spare_memory,
-            next_file: self.next_file,
-            next_keyspace: self.state.next_keyspace,
-            retention_time: self.state.retention_time,
-            is_moment: false,
-        }
-        .assemble(keyspaces, end, manifest, log, logs)
+        self.parts.assemble(&self.state, keyspaces, end, manifest, log, logs)
     }
 }

@@ -4,7 +4,8 @@
 //! file that an edit takes out of the state stays until no lock is before the end of that edit, or on an older manifest. The kernel ends
 //! the locks of a process that ends, so none of them lasts for ever. A reader that comes later reads that edit, and does not look for the file.
 //!
-//! Manifests that were replaced stay as long as there is a lock on them, or else nothing would tell of their readers.
+//! Manifests that were replaced stay as long as there is a lock on them, or else nothing would tell of their readers: under another name, so that none is
+//! taken for the newest if that is lost.
 
 use crate::sync::Mutex;
 use crate::wal::log_file_name;
@@ -49,10 +50,34 @@ pub(crate) struct KeptFiles {
 struct Files {
     /// The end of the newest durable edit.
     end: EditPlace,
-    /// Older manifests, and whether they are removed when there is no lock on them.
-    manifests: BTreeMap<u64, bool>,
+    /// Older manifests.
+    manifests: BTreeMap<u64, Replaced>,
     /// The files, each with the end of an edit by which it is not needed; ascending.
     kept: VecDeque<(EditPlace, Unneeded)>,
+}
+
+/// A manifest that was replaced.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Replaced {
+    /// Under its own name. It is removed, or gets the other name.
+    Named,
+    /// Under the other name.
+    Renamed,
+    /// Stays under its own name, for salvage.
+    Stays,
+}
+
+/// File name suffix of a manifest that was replaced.
+const SUFFIX: &str = ".old";
+
+/// The number in the name of a manifest that was replaced and stayed.
+pub(crate) fn parse_replaced_manifest(name: &str) -> Option<u64> {
+    parse_manifest_file_name(name.strip_suffix(SUFFIX)?)
+}
+
+/// The name of manifest `number`, which was replaced and stays.
+pub(crate) fn replaced_manifest_name(number: u64) -> String {
+    format!("{}{SUFFIX}", manifest_file_name(number))
 }
 
 impl KeptFiles {
@@ -65,7 +90,7 @@ impl KeptFiles {
         let mut files = self.files.lock();
         let (before, _) = std::mem::replace(&mut files.end, (number, end));
         if before != number && before > 0 {
-            files.manifests.insert(before, true);
+            files.manifests.insert(before, Replaced::Named);
         }
     }
 
@@ -88,11 +113,13 @@ impl KeptFiles {
     ) -> Vec<Unneeded> {
         let mut files = self.files.lock();
         files.end = (number, 0);
-        files.manifests.extend(manifests.iter().filter(|old| **old != number).map(|old| (*old, false)));
+        let others = manifests.iter().filter(|old| **old != number);
+        files.manifests.extend(others.map(|old| (*old, Replaced::Stays)));
         for name in names {
-            match parse_manifest_file_name(&name) {
-                Some(old) => _ = files.manifests.insert(old, true),
-                None => files.kept.push_back(((number, 0), Unneeded::File(name))),
+            match (parse_manifest_file_name(&name), parse_replaced_manifest(&name)) {
+                (Some(old), _) => _ = files.manifests.insert(old, Replaced::Named),
+                (_, Some(old)) => _ = files.manifests.insert(old, Replaced::Renamed),
+                (None, None) => files.kept.push_back(((number, 0), Unneeded::File(name))),
             }
         }
         self.take(&mut files)
@@ -104,20 +131,29 @@ impl KeptFiles {
         }
         let mut free = Vec::new();
         let mut oldest = None;
-        while let Some((&number, &is_removed)) = files.manifests.first_key_value() {
-            oldest = self.first_lock(number);
-            if oldest.is_some() {
-                break;
+        files.manifests.retain(|&number, how| {
+            let first = self.first_lock(number, *how);
+            oldest = oldest.or(first);
+            let name = manifest_file_name(number);
+            match (first, *how) {
+                (Some(_), Replaced::Named) => {
+                    let (from, to) = (self.dir.join(name), self.dir.join(replaced_manifest_name(number)));
+                    if self.env.rename(&from, &to).is_ok() {
+                        *how = Replaced::Renamed;
+                    }
+                }
+                (None, Replaced::Named) => free.push(Unneeded::File(name)),
+                (None, Replaced::Renamed) => free.push(Unneeded::File(replaced_manifest_name(number))),
+                _ => {}
             }
-            files.manifests.remove(&number);
-            if is_removed {
-                free.push(Unneeded::File(manifest_file_name(number)));
-            }
-        }
+            first.is_some()
+        });
         if files.kept.is_empty() {
             return free;
         }
-        let oldest = oldest.or_else(|| self.first_lock(files.end.0)).filter(|_| !planted(Bug::ForgetReaders));
+        let oldest = oldest
+            .or_else(|| self.first_lock(files.end.0, Replaced::Named))
+            .filter(|_| !planted(Bug::ForgetReaders));
         let is_free = |place: &EditPlace| oldest.is_none_or(|oldest| oldest >= *place);
         let count = files.kept.iter().take_while(|(place, _)| is_free(place)).count();
         free.extend(files.kept.drain(..count).map(|(_, file)| file));
@@ -125,8 +161,11 @@ impl KeptFiles {
     }
 
     /// Where the reader is that is furthest behind, of those of a manifest. One that cannot be asked for its readers may have some.
-    fn first_lock(&self, number: u64) -> Option<EditPlace> {
-        let path = self.dir.join(manifest_file_name(number));
+    fn first_lock(&self, number: u64, how: Replaced) -> Option<EditPlace> {
+        let path = self.dir.join(match how {
+            Replaced::Renamed => replaced_manifest_name(number),
+            Replaced::Named | Replaced::Stays => manifest_file_name(number),
+        });
         let first = self.env.first_shared_lock(&path).unwrap_or_else(|e| {
             tracing::warn!(error = %e, "files are kept, because readers of them cannot be looked for");
             Some(0)
@@ -198,7 +237,7 @@ mod tests {
         assert_eq!(kept.release(vec![file("a")]), []);
         let new = sim.lock_shared(&manifest(7), 50).unwrap();
         drop(old);
-        assert_eq!(kept.release(vec![]), [file("manifest-000003"), file("a")]);
+        assert_eq!(kept.release(vec![]), [file("manifest-000003.old"), file("a")]);
         drop(new);
     }
 
@@ -211,7 +250,25 @@ mod tests {
         assert_eq!(kept.release_leftovers(names.into(), &[3], 7), []);
         kept.note_edit(7, 50);
         assert_eq!((kept.release(vec![file("a")]), kept.count()), (vec![], 3));
+        // An opening after it finds it under another name.
+        assert!(!sim.exists(&manifest(3)).unwrap());
+        let next = KeptFiles::new(&(sim.clone() as Arc<dyn Env>), Path::new(DIR));
+        sim.create(&manifest(9)).unwrap();
+        let names = ["manifest-000003.old", "manifest-000007", "000005.tbl"].map(str::to_owned);
+        assert_eq!(next.release_leftovers(names.into(), &[7], 9), [file("manifest-000007")]);
         drop(old);
-        assert_eq!(kept.release(vec![]), [file("manifest-000003"), file("000005.tbl"), file("a")]);
+        assert_eq!(next.release(vec![]), [file("manifest-000003.old"), file("000005.tbl")]);
+        assert_eq!(kept.release(vec![]), [file("manifest-000003.old"), file("000005.tbl"), file("a")]);
+    }
+
+    #[test]
+    fn a_manifest_that_stays_for_salvage_keeps_its_name_and_its_readers() {
+        let sim = SimEnv::new(1);
+        let kept = kept(&sim);
+        let old = sim.lock_shared(&manifest(3), 100).unwrap();
+        assert_eq!(kept.release_leftovers(vec!["wal-000001.log".to_owned()], &[3], 7), []);
+        drop(old);
+        assert_eq!(kept.release(vec![]), [file("wal-000001.log")]);
+        assert!(sim.exists(&manifest(3)).unwrap());
     }
 }

@@ -26,7 +26,7 @@ pub(crate) use disk_reserve::DiskReserve;
 pub(crate) use evicted::with_evictions;
 pub(crate) use expiry_clock::{ExpiryClock, whole};
 pub(crate) use held_seqs::{FlushGeneration, HeldSeqs, RetiredMemtables};
-pub(crate) use kept_files::{KeptFiles, Unneeded};
+pub(crate) use kept_files::{KeptFiles, Unneeded, parse_replaced_manifest, replaced_manifest_name};
 pub(crate) use memtable_limits::{allocate, capacity_for, is_due, price};
 pub(crate) use moments::Moments;
 pub(crate) use rate_limiter::{Pace, RateLimiter};

@@ -103,19 +103,12 @@ pub(crate) fn replay(
         if torn.is_none() {
             end.seq = end.seq.max(header.map_or(0, |h| h.last_seq));
         }
-        while let Some(span) = reader.next(&mut record)? {
-            if record.is_empty() || torn.is_some() && !planted(Bug::ReplayOverHole) {
-                continue;
+        if torn.is_none() || planted(Bug::ReplayOverHole) {
+            while let Some(record) = next_batch(&mut reader, (number, &path), &mut record, &mut end)? {
+                apply(record)?;
             }
-            let batch = decode_batch(&record).ok_or_else(|| batch_error(&record, &path, span.start))?;
-            let head = batch.head;
-            if head.first_seq <= end.seq {
-                let what = format!("sequence number {} comes after {}", head.first_seq, end.seq);
-                return Err(Error::corruption(&path, span.start, what));
-            }
-            end = LogEnd { seq: head.last_seq(), time: end.time.max(head.time.unwrap_or_default()) };
-            apply(LogRecord { batch, number, path: &path, offset: span.start, len: record.len() })?;
         }
+        while reader.next(&mut record)?.is_some() {}
         if let Some((hole, offset)) = &torn {
             // The header of a log is synced without the older logs; only records after it prove anything about them.
             if reader.proven_synced() > header_len && !planted(Bug::ReplayOverHole) {
@@ -131,6 +124,30 @@ pub(crate) fn replay(
         tail = is_followed.then_some(LogTail { number, reader });
     }
     Ok(Replay { end, tail })
+}
+
+/// The next batch of a log. `end` advances.
+fn next_batch<'a>(
+    reader: &mut SegmentReader,
+    (number, path): (u64, &'a Path),
+    record: &'a mut Vec<u8>,
+    end: &mut LogEnd,
+) -> Result<Option<LogRecord<'a>>> {
+    let span = loop {
+        match reader.next(record)? {
+            Some(_) if record.is_empty() => {}
+            Some(span) => break span,
+            None => return Ok(None),
+        }
+    };
+    let batch = decode_batch(record).ok_or_else(|| batch_error(record, path, span.start))?;
+    let head = batch.head;
+    if head.first_seq <= end.seq {
+        let what = format!("sequence number {} comes after {}", head.first_seq, end.seq);
+        return Err(Error::corruption(path, span.start, what));
+    }
+    *end = LogEnd { seq: head.last_seq(), time: end.time.max(head.time.unwrap_or_default()) };
+    Ok(Some(LogRecord { batch, number, path, offset: span.start, len: record.len() }))
 }
 
 /// The place behind the newest log, from which a reader follows a database that another process writes to.
@@ -213,26 +230,9 @@ impl LogTail {
             let is_newest = self.number >= bound.number;
             self.reader.go_on(if is_newest { bound.len } else { u64::MAX })?;
             let path = self.reader.path().to_owned();
-            while let Some(span) = self.reader.next(&mut record)? {
-                if record.is_empty() {
-                    continue;
-                }
-                let batch = decode_batch(&record).ok_or_else(|| batch_error(&record, &path, span.start))?;
-                let head = batch.head;
-                if head.first_seq <= end.seq {
-                    let what = format!("sequence number {} comes after {}", head.first_seq, end.seq);
-                    return Err(Error::corruption(&path, span.start, what));
-                }
-                let time = end.time.max(head.time.unwrap_or_default());
-                let of = LogRecord {
-                    batch,
-                    number: self.number,
-                    path: &path,
-                    offset: span.start,
-                    len: record.len(),
-                };
-                apply(target, of)?;
-                *end = LogEnd { seq: head.last_seq(), time };
+            let log = (self.number, &*path);
+            while let Some(record) = next_batch(&mut self.reader, log, &mut record, end)? {
+                apply(target, record)?;
             }
             if is_newest {
                 return Ok(());
