@@ -426,20 +426,19 @@ impl Segments {
         std::mem::take(&mut self.held.lock().changed)
     }
 
-    /// The files with values, but for logs that recovery needs: those from `oldest_log` on.
+    /// The files with values, each with all its segments that tables refer to, but for logs that recovery needs: those from `oldest_log` on.
     pub fn uses(&self, oldest_log: u64) -> Vec<FileUse> {
         let moved = self.moved.read();
         let held = self.held.lock();
         let Held { segments, log_lens, failures, .. } = &*held;
         let mut uses: BTreeMap<SegmentFile, FileUse> = BTreeMap::new();
-        for (&segment, holders) in segments.iter() {
-            if is_needed(segment, oldest_log) || holders.tables.is_empty() {
-                continue;
-            }
+        for (&segment, holders) in segments.iter().filter(|(_, holders)| !holders.tables.is_empty()) {
+            // Of a value file all segments in use are listed, also those that were logs at `oldest_log`, which may be old: a collection copies
+            // what is listed, and removes the file.
             let (file, file_bytes) = match (moved.get(&segment), log_lens.get(&segment)) {
                 (Some(moved), _) => (SegmentFile::Values(moved.file.number), moved.file.len),
-                (None, Some(len)) => (SegmentFile::Log(segment), *len),
-                (None, None) => continue,
+                (None, Some(len)) if !is_needed(segment, oldest_log) => (SegmentFile::Log(segment), *len),
+                _ => continue,
             };
             let entry = uses.entry(file).or_insert_with(|| FileUse {
                 file,
@@ -731,5 +730,45 @@ impl Segments {
         }
         files.insert(file, open.clone());
         Ok(open)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use env::SimEnv;
+
+    fn share(segment: u64) -> SegmentShare {
+        SegmentShare { segment, count: 1, bytes: 100 }
+    }
+
+    #[test]
+    fn a_value_file_is_listed_with_all_its_segments_also_by_a_caller_that_was_held_up() {
+        let segments = Segments::new(SimEnv::new(1), "/".into(), |n| format!("{n}.log"), 4, Arc::default());
+        segments.hold(1, &[share(5), share(6), share(7)]);
+        // A caller looks for the oldest log here, and goes on after the logs were retired and collected.
+        let oldest_log = 6;
+        for log in 5..=7 {
+            assert!(segments.retire(log, 1000));
+        }
+        let is_listed = |log| segments.uses(oldest_log).iter().any(|used| used.file == SegmentFile::Log(log));
+        assert_eq!([5, 6, 7].map(is_listed), [true, false, false], "recovery needs the others");
+        let sources = [5, 6, 7].map(SegmentFile::Log);
+        let file = ValueFile {
+            number: 9,
+            len: 400,
+            value_bytes: 300,
+            maps_at: 350,
+            maps_len: 10,
+            maps_checksum: 0,
+            segments: vec![5, 6, 7],
+        };
+        segments.replace(&sources, Some((file, Maps::default())));
+        let uses = segments.uses(oldest_log);
+        assert_eq!(uses.iter().map(|used| used.file).collect::<Vec<_>>(), [SegmentFile::Values(9)]);
+        let mut listed = uses[0].segments.clone();
+        listed.sort_unstable();
+        assert_eq!(listed, [5, 6, 7]);
+        assert_eq!((uses[0].live_count, uses[0].live_bytes), (3, 300));
     }
 }

@@ -69,12 +69,15 @@ impl DbInner {
         if !self.tables.segments.take_changed() {
             return None;
         }
-        let files = self.due_files()?;
-        let segments = segments_of(&files);
+        let due = self.due_files()?;
         let _manifest = self.manifest.lock();
         let mut state = self.state.lock();
-        // Versions, and with them what is pinned, may have changed. If so, this thread or another one looks again. Compactions for scans
-        // leave less to copy with each table that they write: a collection waits for them, and they note a change when they end.
+        // As they are now: since they were picked, tables, and with them segments, may have come to an end, or moved.
+        let mut files = self.tables.segments.uses(self.oldest_log());
+        files.retain(|used| due.iter().any(|file| file.file == used.file));
+        let segments = segments_of(&files);
+        // What is pinned may have changed, too. If so, this thread or another one looks again. Compactions for scans leave less to copy with
+        // each table that they write: a collection waits for them, and they note a change when they end.
         if state.collecting
             || state.keyspaces.values().any(|k| k.tree.inlines_values())
             || self.tables.segments.is_pinned(&segments) && !planted(Bug::CollectDespiteReaders)
@@ -82,8 +85,7 @@ impl DbInner {
             return None;
         }
         // Another collection may have emptied them meanwhile, or nothing may need them any more.
-        let uses = self.tables.segments.uses(self.oldest_log());
-        if !files.iter().all(|file| uses.iter().any(|used| used.file == file.file)) {
+        if files.len() < due.len() {
             self.tables.segments.note_change();
             return None;
         }
