@@ -228,8 +228,6 @@ bugs! {
     LeaveLoads,
     /// files are removed that readers in other processes need
     ForgetReaders,
-    /// a reader goes on with a manifest that was replaced
-    ReadOldManifest,
     /// a reader keeps memtables whose entries are in tables
     KeepFlushedMemtables,
     /// a reader does not read on in the log

@@ -114,7 +114,6 @@ fn suite(bug: Bug) -> Suite {
             APPENDS
         }
         Bug::ForgetReaders
-        | Bug::ReadOldManifest
         | Bug::KeepFlushedMemtables
         | Bug::IgnoreLogTail
         | Bug::ShowUnwritten
