@@ -156,6 +156,8 @@ bugs! {
     ForgetLiveValue,
     /// a collection removes values that only an iterator can still read
     CollectDespiteReaders,
+    /// a collection takes of a value file what was listed before its segments were moved there, and removes the file
+    CollectPartOfFile,
     /// the manifest names a file of collected values that is not synced
     SkipValueSync,
     /// an opening forgets where collections have moved values

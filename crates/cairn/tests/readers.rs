@@ -549,7 +549,8 @@ fn moments_that_threads_close_and_drop_beside_all_other_calls_end_with_closed_an
                 }
             });
         }
-        for n in 0..1_500u32 {
+        // Until a thread has met a moment that another one had closed.
+        for n in (0..100_000u32).take_while(|n| *n < 1_500 || closed.load(Ordering::Relaxed) == 0) {
             space.put((n % 300).to_string(), vec![n as u8; 2_000]).unwrap();
             if n % 50 == 0 {
                 space.compact().unwrap();

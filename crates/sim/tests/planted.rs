@@ -143,6 +143,7 @@ fn suite(bug: Bug) -> Suite {
         Bug::PublishOutOfOrder
         | Bug::SwitchUnderInsert
         | Bug::HoldOldNumber
+        | Bug::CollectPartOfFile
         | Bug::ForgetToPassOn
         | Bug::ForgetToWake
         | Bug::ForgetToWakeServed
@@ -168,6 +169,7 @@ fn is_for_schedules(bug: Bug) -> bool {
         Bug::PublishOutOfOrder
             | Bug::SwitchUnderInsert
             | Bug::HoldOldNumber
+            | Bug::CollectPartOfFile
             | Bug::ForgetToPassOn
             | Bug::ForgetToWake
             | Bug::ForgetToWakeServed

@@ -4,6 +4,7 @@ use crate::pick::{FileUse, SegmentFile};
 use crate::read::{read_value, try_read_value};
 use crate::value_file::{Maps, ValueFile, is_own_segment, own_segment, value_file_name};
 use crate::walk::{Walk, Walks};
+use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Reference, Result, SegmentShare, Slice};
 use env::{Env, ReadFile, WaitingReads};
 use parking_lot::{Mutex, RwLock};
@@ -433,6 +434,9 @@ impl Segments {
         let Held { segments, log_lens, failures, .. } = &*held;
         let mut uses: BTreeMap<SegmentFile, FileUse> = BTreeMap::new();
         for (&segment, holders) in segments.iter().filter(|(_, holders)| !holders.tables.is_empty()) {
+            if planted(Bug::CollectPartOfFile) && is_needed(segment, oldest_log) {
+                continue;
+            }
             // Of a value file all segments in use are listed, also those that were logs at `oldest_log`, which may be old: a collection copies
             // what is listed, and removes the file.
             let (file, file_bytes) = match (moved.get(&segment), log_lens.get(&segment)) {

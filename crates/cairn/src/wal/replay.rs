@@ -107,8 +107,9 @@ pub(crate) fn replay(
             while let Some(record) = next_batch(&mut reader, (number, &path), &mut record, &mut end)? {
                 apply(record)?;
             }
+        } else {
+            while reader.next(&mut record)?.is_some() {}
         }
-        while reader.next(&mut record)?.is_some() {}
         if let Some((hole, offset)) = &torn {
             // The header of a log is synced without the older logs; only records after it prove anything about them.
             if reader.proven_synced() > header_len && !planted(Bug::ReplayOverHole) {

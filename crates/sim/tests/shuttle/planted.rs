@@ -4,7 +4,7 @@
 
 use crate::commits::{failing_leader, hand_over, merges, snapshots, switches, told_of_a_failed_sync};
 use crate::lifetimes::{late_creation, lifetimes};
-use crate::readers::{cursors, filters, iterators};
+use crate::readers::{collections, cursors, filters, iterators};
 use crate::{histories, stage};
 use cairn::planted::{Bug, plant};
 use std::collections::BTreeSet;
@@ -30,13 +30,14 @@ fn failure(run: impl FnOnce() + Send + 'static) -> Option<String> {
 fn every_planted_bug_of_the_schedules_is_found() {
     // `ForgetToWake`, `ForgetToWakeServed` and `CloseWithoutTurningAway` are for loom: in a whole database another
     // thread usually wakes the sleeping ones, and a thread that releases the writer wakes queued ones.
-    let looks: [(Bug, fn()); 14] = [
+    let looks: [(Bug, fn()); 15] = [
         (Bug::PublishBeforeInsert, histories::scenario),
         (Bug::PublishOutOfOrder, snapshots),
         (Bug::TearBatch, snapshots),
         (Bug::SwitchUnderInsert, switches),
         (Bug::FreeFileInUse, iterators),
         (Bug::HoldOldNumber, cursors),
+        (Bug::CollectPartOfFile, collections),
         (Bug::FilterBesideReaders, filters),
         (Bug::OperandAboveExpiry, merges),
         (Bug::ForgetToPassOn, hand_over),

@@ -1,6 +1,6 @@
 //! Readers concurrent with flushes, compactions and file deletion.
 
-use crate::stage::{Stage, check, text, wide};
+use crate::stage::{Stage, check, entries, text, wide};
 use cairn::{Durability, ErrorKind};
 use shuttle::thread;
 use std::sync::Arc;
@@ -205,4 +205,23 @@ pub fn filters() {
     compactor.join().unwrap();
     left.compact().unwrap();
     assert_eq!(left.iter().count(), 0);
+}
+
+/// Two threads look for values to collect while flushes give logs up, of which the other keyspace has a half: a collection takes all that is in use
+/// in a file, or leaves it.
+#[test]
+fn collections_beside_flushes_lose_no_value() {
+    check(collections, 1600);
+}
+
+pub fn collections() {
+    let stage = Stage::with_values(2);
+    for round in ["0", "1", "2"] {
+        stage.spaces.iter().for_each(|space| space.put(round, wide(round)).unwrap());
+        stage.db.flush().unwrap();
+    }
+    stage.db.wait_idle().unwrap();
+    for space in &stage.spaces {
+        assert_eq!(entries(space), ["0", "1", "2"].map(|text| (text.to_owned(), text.to_owned())));
+    }
 }

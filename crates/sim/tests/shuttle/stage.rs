@@ -2,7 +2,10 @@
 //! operation.
 
 use cairn::env::{Fault, OpInfo, OpKind, Phase, SimEnv, Survival};
-use cairn::{Builder, Database, Durability, FilterDecision, FilterEntry, Keyspace, KeyspaceOptions, Options};
+use cairn::{
+    Builder, Database, Durability, FilterDecision, FilterEntry, Keyspace, KeyspaceOptions, Options,
+    PlacementPolicy,
+};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
@@ -109,19 +112,27 @@ pub fn text(value: &[u8]) -> String {
 impl Stage {
     /// A new database with this number of background threads.
     pub fn new(threads: usize) -> Stage {
-        Stage::open(threads, Database::builder())
+        Stage::open(options(threads), tiny(), Database::builder())
+    }
+
+    /// The same, whose first keyspace has its values outside of the tree, which are collected when few of them are dead.
+    pub fn with_values(threads: usize) -> Stage {
+        let options = options(threads).value_garbage_percent(1);
+        let outside = tiny().placement(PlacementPolicy::Hybrid).large_up_to(1.0);
+        Stage::open(options, outside, Database::builder())
     }
 
     /// The same, whose first keyspace has a compaction filter that drops all entries.
     pub fn with_filter(threads: usize) -> Stage {
         let drops = |_: &FilterEntry<'_>| Ok(FilterDecision::Drop);
-        Stage::open(threads, Database::builder().compaction_filter("left", drops))
+        Stage::open(options(threads), tiny(), Database::builder().compaction_filter("left", drops))
     }
 
-    fn open(threads: usize, builder: Builder) -> Stage {
+    fn open(options: Options, left: KeyspaceOptions, builder: Builder) -> Stage {
         let disk = SimEnv::new(1);
-        let db = builder.env(disk.clone()).options(options(threads)).open("/db").unwrap();
-        let spaces = ["left", "right"].map(|name| db.create_keyspace(name, tiny()).unwrap());
+        let db = builder.env(disk.clone()).options(options).open("/db").unwrap();
+        let spaces = [("left", left), ("right", tiny())];
+        let spaces = spaces.map(|(name, options)| db.create_keyspace(name, options).unwrap());
         let stage = Stage { disk, db, spaces };
         stage.watch(|_| None);
         stage
