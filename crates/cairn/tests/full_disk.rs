@@ -2,7 +2,7 @@
 //! and deletes and compactions free space.
 
 use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, Repeat, SimEnv, Survival};
-use cairn::{Database, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Options};
+use cairn::{Database, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -482,4 +482,35 @@ fn a_file_that_may_not_grow_is_an_error_that_names_it() {
     }
     compare(&keyspace, &model, "with a limit on files");
     compare_after_crash(&sim, &model, 5, "with a limit on files");
+}
+
+/// What is left of the first attempt is not in the state of the second, and what a reader in another process needs is still there.
+#[test]
+fn an_opening_that_frees_space_and_begins_again_leaves_nothing_of_its_first_attempt() {
+    for (n, place) in [(OpKind::Create, "manifest"), (OpKind::Create, "wal")].into_iter().enumerate() {
+        let (sim, db, keyspace, model) = prepare(n as u64);
+        let unordered = db.create_keyspace("u", KeyspaceOptions::preset(Preset::HashLog)).unwrap();
+        (0..50).for_each(|i| unordered.put(key(i), value(i)).unwrap());
+        let reader = Database::builder().env(sim.clone()).options(options(0)).open_read_only("/db").unwrap();
+        drop((keyspace, unordered));
+        db.close().unwrap();
+        let met = Arc::new(AtomicUsize::new(0));
+        let count = met.clone();
+        fill_up(&sim, place, move |sim| has_reserve(sim) && count.fetch_add(1, Ordering::SeqCst) == 0);
+        let db = open(&sim, 0).unwrap();
+        sim.set_hook(None);
+        assert!(met.load(Ordering::SeqCst) > 0, "{place:?}: the disk was never full");
+        compare(&reader.open_keyspace("k").unwrap(), &model, &format!("{place:?}: a reader"));
+        let values = |db: &Database| {
+            let unordered = db.open_keyspace("u").unwrap();
+            (0..50).all(|i| unordered.get(key(i)).unwrap().as_deref() == Some(&value(i)[..]))
+        };
+        assert!(values(&reader), "{place:?}");
+        db.checkpoint("/copy").unwrap_or_else(|e| panic!("{place:?}: {e}"));
+        let copy = Database::open_in(sim.clone(), "/copy", options(0)).unwrap();
+        for db in [&db, &copy] {
+            compare(&db.open_keyspace("k").unwrap(), &model, &format!("{place:?}"));
+            assert!(values(db), "{place:?}");
+        }
+    }
 }

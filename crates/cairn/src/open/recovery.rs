@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use tree::{DatabaseEdit, Manifest, ManifestError, Tree, VersionEdit, manifest_file_name};
-use values::value_file_name;
+use values::{SegmentFile, value_file_name};
 
 /// Largest accepted number of a file or keyspace.
 const MAX_NUMBER: u64 = 1 << 62;
@@ -248,7 +248,10 @@ impl Recovery {
                 self.parts.tables.share(log, None);
             }
         }
-        for number in first_new..self.parts.next_file.load(Ordering::Relaxed) {
+        let new = first_new..self.parts.next_file.load(Ordering::Relaxed);
+        let files: Vec<SegmentFile> = new.clone().map(SegmentFile::Values).collect();
+        self.parts.tables.segments.replace(&files, None);
+        for number in new {
             self.parts.tables.cache.forget(number);
             for name in [table::table_file_name(number), value_file_name(number), hint_file_name(number)] {
                 let _ = self.parts.env.remove(&self.parts.dir.join(name));

@@ -114,7 +114,8 @@ impl KeptFiles {
         let mut files = self.files.lock();
         files.end = (number, 0);
         let others = manifests.iter().filter(|old| **old != number);
-        files.manifests.extend(others.map(|old| (*old, Replaced::Stays)));
+        // Unless a call before has said what becomes of them.
+        others.for_each(|old| _ = files.manifests.entry(*old).or_insert(Replaced::Stays));
         for name in names {
             match (parse_manifest_file_name(&name), parse_replaced_manifest(&name)) {
                 (Some(old), _) => _ = files.manifests.insert(old, Replaced::Named),
@@ -248,6 +249,8 @@ mod tests {
         let old = sim.lock_shared(&manifest(3), 100).unwrap();
         let names = ["manifest-000003", "000005.tbl"].map(str::to_owned);
         assert_eq!(kept.release_leftovers(names.into(), &[3], 7), []);
+        // An opening on a full disk has called it once before.
+        assert_eq!(kept.release_leftovers(vec![], &[3], 7), []);
         kept.note_edit(7, 50);
         assert_eq!((kept.release(vec![file("a")]), kept.count()), (vec![], 3));
         // An opening after it finds it under another name.
