@@ -154,7 +154,7 @@ pub(crate) struct RawChunk {
     pub(crate) kind: ChunkType,
     pub(crate) payload_len: usize,
     unsynced: u32,
-    sum: u32,
+    pub(crate) sum: u32,
 }
 
 impl RawChunk {

@@ -58,6 +58,8 @@ pub struct SegmentReader {
     expected_len: Option<u64>,
     position: u64,
     valid_len: u64,
+    /// The last chunk of the last complete record: its offset and checksum.
+    last: Option<(u64, u32)>,
     proven_synced: u64,
     end: Option<Result<Tail>>,
     /// The segment is appended to meanwhile: see [`SegmentReader::go_on`].
@@ -87,6 +89,7 @@ impl SegmentReader {
             expected_len,
             position: 0,
             valid_len: 0,
+            last: None,
             proven_synced: 0,
             end: None,
             followed: false,
@@ -170,6 +173,7 @@ impl SegmentReader {
             expected_len: self.expected_len,
             position: self.position,
             valid_len: self.valid_len,
+            last: self.last,
             proven_synced: self.proven_synced,
             end: self.end.clone(),
             followed: self.followed,
@@ -183,13 +187,21 @@ impl SegmentReader {
     /// going on. The next segment tells how long this one was to be. Nothing behind the first `most` bytes is read.
     ///
     /// # Errors
-    /// `Io`. A segment without an intact header has to be opened anew.
+    /// `Io`; `Corruption` if the last record is not there any more: the writer has taken it back, perhaps with others before it, and may have written
+    /// another one in its place. A segment without an intact header has to be opened anew.
     pub fn go_on(&mut self, most: u64) -> Result<()> {
         if self.tail() == Some(Tail::TornHeader) {
             return Ok(());
         }
         self.window.renew(most.min(self.expected_len.unwrap_or(u64::MAX)))?;
         (self.position, self.end, self.followed) = (self.valid_len, None, true);
+        if let Some((offset, sum)) = self.last {
+            let is_there = offset < self.window.len
+                && RawChunk::parse(self.window.rest(offset)?).is_some_and(|chunk| chunk.sum == sum);
+            if !is_there {
+                return Err(self.corruption(offset, "a record that was read has been taken back"));
+            }
+        }
         Ok(())
     }
 
@@ -238,6 +250,7 @@ impl SegmentReader {
             self.position = offset + end as u64;
             let start = *start.get_or_insert(offset);
             if chunk.kind.ends() {
+                self.last = Some((offset, chunk.sum));
                 return Ok(Step::Record(Span { start, end: self.position }));
             }
         }

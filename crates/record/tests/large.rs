@@ -134,3 +134,39 @@ fn a_crash_in_the_middle_of_a_large_record_leaves_a_torn_tail() {
     }
     assert!(whole > 0 && torn > 10, "{whole} whole, {torn} torn");
 }
+
+#[test]
+fn a_reader_that_follows_finds_that_a_record_was_taken_back() {
+    for other in [None, Some(100), Some(80)] {
+        let (sim, mut writer) = create();
+        let env: Arc<dyn Env> = sim.clone();
+        writer.append(&[&[1; 100]]).unwrap();
+        writer.flush().unwrap();
+        let start = writer.len();
+        writer.append(&[&[2; 100]]).unwrap();
+        // It writes what is before it first.
+        writer.append(&[&[3; LARGE]]).unwrap();
+        let mut reader = SegmentReader::open(&env, path(), SegmentKind::Wal, 7, None).unwrap();
+        let mut record = Vec::new();
+        let mut seen = Vec::new();
+        // Up to the record of the second append, as if that of the third were not whole yet.
+        for most in [start, start + 150] {
+            reader.go_on(most).unwrap();
+            while reader.next(&mut record).unwrap().is_some() {
+                seen.push(record[0]);
+            }
+        }
+        assert_eq!(seen, [1, 2]);
+        assert!(reader.another().go_on(u64::MAX).is_ok());
+        writer.append(&[&[5; 10]]).unwrap();
+        sim.fail_op(sim.op_count(), Fault::EIO, Repeat::Once);
+        assert!(writer.flush().is_err());
+        writer.rollback(start);
+        if let Some(len) = other {
+            writer.append(&[&vec![4; len]]).unwrap();
+        }
+        writer.flush().unwrap();
+        assert_eq!(reader.another().go_on(u64::MAX).unwrap_err().kind(), ErrorKind::Corruption, "{other:?}");
+        assert_eq!(reader.go_on(u64::MAX).unwrap_err().kind(), ErrorKind::Corruption, "{other:?}");
+    }
+}
