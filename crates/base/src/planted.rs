@@ -81,6 +81,8 @@ bugs! {
     FreeLogEarly,
     /// dropping a keyspace deletes logs that other keyspaces still need
     DropFreesLogs,
+    /// a renamed or altered keyspace is what it was after the next opening
+    ForgetAlteration,
     /// the manifest names the tables of a flush of several keyspaces before their directory is synced
     NameTablesBeforeSync,
     /// a flush does not sync the earlier writes of other keyspaces

@@ -135,6 +135,11 @@ struct BackupPage;
 #[doc = include_str!("../../../docs/bulk-load.md")]
 struct BulkLoadPage;
 
+/// And that of the page on keyspaces.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/keyspaces.md")]
+struct KeyspacesPage;
+
 /// And that of the page on readers.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/readers.md")]

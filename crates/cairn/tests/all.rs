@@ -5,6 +5,7 @@
 
 mod child;
 
+mod alter;
 mod compact_beside;
 mod copies;
 mod cursors;

@@ -117,11 +117,12 @@ fn the_manifest_is_as_documented() {
     assert_eq!(records[2].len(), 9 + options.len() + 4);
 }
 
-fn option_rows(out: &mut String, specs: &[OptionSpec], differ: impl Fn(&OptionSpec) -> String) {
+fn option_rows(out: &mut String, specs: &[OptionSpec], changes: bool) {
     for spec in specs {
         let doc = spec.doc.split_whitespace().collect::<Vec<_>>().join(" ");
         let OptionSpec { name, default, range, .. } = spec;
-        writeln!(out, "| `{name}` | {default} | {range} | {doc}{} |", differ(spec)).unwrap();
+        let changes = if changes { format!(" {} |", spec.changes) } else { String::new() };
+        writeln!(out, "| `{name}` | {default} | {range} |{changes} {doc} |").unwrap();
     }
 }
 
@@ -144,20 +145,21 @@ They are given at each opening of the database, which does not keep them.
 | --- | --- | --- | --- |
 ",
     );
-    option_rows(&mut out, &Options::specs(), |_| String::new());
+    option_rows(&mut out, &Options::specs(), false);
     out += "
 ## Keyspace options
 
-They are given when the keyspace is created, and kept in the manifest. To change them, copy the data to a new keyspace.
+They are given when the keyspace is created, and kept in the manifest. [`Keyspace::alter` and `cairn alter`](keyspaces.md#options) change them; the column
+says from when a change holds. To change those that are fixed, copy the data to a new keyspace.
 
-| option | default | allowed | what it does |
-| --- | --- | --- | --- |
+| option | default | allowed | change holds from | what it does |
+| --- | --- | --- | --- | --- |
 ";
     let pairs = Preset::ALL.map(|p| (p, KeyspaceOptions::preset(p).to_pairs()));
     let value = |pairs: &[(&'static str, String)], name: &str| {
         pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| v.clone()).unwrap()
     };
-    option_rows(&mut out, &KeyspaceOptions::specs(), |_| String::new());
+    option_rows(&mut out, &KeyspaceOptions::specs(), true);
     out += "
 ## Presets
 

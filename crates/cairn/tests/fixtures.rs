@@ -284,6 +284,25 @@ fn good() -> Vec<(&'static str, Files, Contents)> {
         m.db.drop_keyspace("gone").unwrap();
         m.contents.retain(|(name, _), _| name != "gone");
     });
+    add("altered", &|m| {
+        m.keyspace("fruit", Compression::Lz4);
+        m.keyspace_with("stones", KeyspaceOptions::default().history(Retention::All));
+        for round in 0..3 {
+            let entry = |name, i: usize| (name, format!("key/{i}"), format!("round {round}, number {i}"));
+            m.write(&(0..20).map(|i| entry("fruit", i)).collect::<Vec<_>>(), Durability::Os);
+            m.write(&(0..20).map(|i| entry("stones", i)).collect::<Vec<_>>(), Durability::Os);
+            m.db.flush().unwrap();
+            let (fruit, stones) =
+                (m.db.open_keyspace("fruit").unwrap(), m.db.open_keyspace("stones").unwrap());
+            fruit.alter(|options| options.table_format(TableFormat::SizeClass).level0_tables(3)).unwrap();
+            stones.alter(|options| options.compression(Compression::None)).unwrap();
+        }
+        m.db.rename_keyspace("fruit", "apples").unwrap();
+        m.db.rename_keyspace("stones", "rocks").unwrap();
+        let renamed = |name: &str| if name == "fruit" { "apples" } else { "rocks" }.to_owned();
+        m.contents =
+            std::mem::take(&mut m.contents).into_iter().map(|((n, k), v)| ((renamed(&n), k), v)).collect();
+    });
     // A crash during the last write, which was not synced.
     let mut torn = Maker::new();
     torn.fill(Compression::Lz4);

@@ -168,7 +168,7 @@ fn loads_are_as_puts_whatever_is_there_and_goes_on() {
         assert!(deepest > 2, "{deepest}");
         for (space, model) in keyspaces(&db).iter().zip(&models) {
             space.compact().unwrap();
-            assert_same(&content(space), model, space.name());
+            assert_same(&content(space), model, &space.name());
         }
         db.close().unwrap();
         assert_intact(&sim);

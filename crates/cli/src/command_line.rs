@@ -60,6 +60,10 @@ pub enum Command {
     Keyspaces(keyspaces::KeyspacesArgs),
     /// Estimate how many keys a range has, and what they take
     Size(keyspaces::SizeArgs),
+    /// Rename a keyspace
+    Rename(keyspaces::RenameArgs),
+    /// Change options of a keyspace
+    Alter(keyspaces::AlterArgs),
     /// Remove a keyspace with all its data
     Drop(keyspaces::DropArgs),
     /// Show the tree: levels, guards, tables, and where the bytes went

@@ -59,6 +59,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Dump(args) => dump::dump(args)?,
         Command::Keyspaces(args) => keyspaces::keyspaces(args)?,
         Command::Size(args) => keyspaces::size(args)?,
+        Command::Rename(args) => keyspaces::rename(args)?,
+        Command::Alter(args) => keyspaces::alter(args)?,
         Command::Drop(args) => keyspaces::drop_keyspace(args)?,
         Command::Stats(args) => stats::stats(args)?,
         Command::Check(args) => check::check(args)?,

@@ -98,7 +98,7 @@ impl Store {
             Err(_) => open_keyspace(&db, name, create.keyspace.hint())?,
             Ok(keyspace) => keyspace,
         };
-        if with.names_keyspace_options() && *keyspace.options() != options {
+        if with.names_keyspace_options() && keyspace.options() != options {
             eprintln!(
                 "cairn: note: keyspace {:?} exists and keeps the options that it was created with",
                 keyspace.name()
@@ -204,13 +204,33 @@ pub fn database_options(args: &DbArgs, with: &CreateArgs, create: bool) -> Resul
 
 /// The options of a new keyspace: the preset with the changes of `--set`.
 pub fn keyspace_options(with: &CreateArgs) -> Result<KeyspaceOptions> {
-    let mut options = KeyspaceOptions::preset(with.preset.unwrap_or_default());
-    for (name, value) in with.settings()?.filter(|(name, _)| !is_database_option(name)) {
+    let settings = with.settings()?.filter(|(name, _)| !is_database_option(name));
+    with_settings(KeyspaceOptions::preset(with.preset.unwrap_or_default()), settings)
+}
+
+fn with_settings<'a>(
+    mut options: KeyspaceOptions,
+    settings: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Result<KeyspaceOptions> {
+    for (name, value) in settings {
         options
             .set(name, value)
             .map_err(|e| Failure::from(e).context("--set (`cairn options` lists the options)"))?;
     }
     Ok(options)
+}
+
+/// The options of a keyspace with the changes of `--set`.
+pub fn altered(options: KeyspaceOptions, set: &[String]) -> Result<KeyspaceOptions> {
+    with_settings(options, split_settings(set)?)
+}
+
+/// `NAME=VALUE` of `--set`, split.
+fn split_settings(set: &[String]) -> Result<impl Iterator<Item = (&str, &str)>> {
+    if let Some(bad) = set.iter().find(|s| !s.contains('=')) {
+        return Err(Failure::usage(format!("--set {bad}: write NAME=VALUE")));
+    }
+    Ok(set.iter().filter_map(|s| s.split_once('=')).map(|(name, value)| (name.trim(), value.trim())))
 }
 
 fn is_database_option(name: &str) -> bool {
@@ -220,10 +240,7 @@ fn is_database_option(name: &str) -> bool {
 impl CreateArgs {
     /// `--set NAME=VALUE`, split.
     fn settings(&self) -> Result<impl Iterator<Item = (&str, &str)>> {
-        if let Some(bad) = self.set.iter().find(|s| !s.contains('=')) {
-            return Err(Failure::usage(format!("--set {bad}: write NAME=VALUE")));
-        }
-        Ok(self.set.iter().filter_map(|s| s.split_once('=')).map(|(name, value)| (name.trim(), value.trim())))
+        split_settings(&self.set)
     }
 
     fn names_keyspace_options(&self) -> bool {

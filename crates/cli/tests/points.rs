@@ -365,6 +365,23 @@ fn keyspaces_are_listed_measured_and_dropped() {
     cairn.run("size", &["-k", "hashed"]).fails(2, &["order"]);
     cairn.run("size", &["--limit", "1"]).fails(2, &["--prefix"]);
 
+    cairn.ok("rename", &["hashed", "by hash"]);
+    cairn.run("rename", &["hashed", "x"]).fails(2, &["hashed", "by hash"]);
+    assert_eq!(cairn.run("rename", &["by hash", "default"]).code, 2);
+    cairn.ok("rename", &["by hash", "hashed"]);
+    cairn.ok("alter", &["default", "--set", "compression=none", "--set", "ttl=1h"]);
+    cairn.run("alter", &["default", "--set", "levels=3"]).fails(2, &["levels is 6", "cannot be changed"]);
+    cairn.run("alter", &["default", "--set", "compression"]).fails(2, &["NAME=VALUE"]);
+    cairn.run("alter", &["default", "--set", "compression=rar"]).fails(2, &["rar", "cairn options"]);
+    cairn.run("alter", &["nothing", "--set", "ttl=1h"]).fails(2, &["nothing", "default"]);
+    assert_eq!(cairn.run("alter", &["default"]).code, 2);
+    cairn.ok("compact", &["--rewrite"]);
+    cairn.ok("put", &["a/3", "expires"]);
+    assert_eq!(cairn.ok("get", &["a/1", "--expiry"]), "never\n");
+    assert_ne!(cairn.ok("get", &["a/3", "--expiry"]), "never\n");
+    cairn.ok("delete", &["a/3"]);
+    cairn.ok("compact", &[]);
+
     cairn.run("drop", &["default"]).fails(2, &["about 3 keys", "--yes"]);
     cairn.run("drop", &["nothing", "--yes"]).fails(2, &["nothing", "default"]);
     assert_eq!(cairn.run("drop", &[]).code, 2);

@@ -67,7 +67,7 @@ fn snapshots() {
 fn the_commands_of_the_shell_itself() {
     let cairn = Cairn::new();
     let script = ".create t preset=leveled block_size=1024\nput a 1\n.keyspaces\n.flush\n.compact\n.stats\n.guards\n\
-                  .snapshots\n.timer on\nget a\n.timer off\n.mode json\nget a\n.help\n.use default\n.drop t\n.keyspaces\n.exit\nbad";
+                  .snapshots\n.timer on\nget a\n.timer off\n.mode json\nget a\n.alter block_size=512 ttl=1h\n.rename t u\n.rename u t\n.help\n.use default\n.drop t\n.keyspaces\n.exit\nbad";
     let text = shell(&cairn, &[], script).ok();
     for part in [
         "* t ",
@@ -83,4 +83,6 @@ fn the_commands_of_the_shell_itself() {
     assert!(text.trim_end().lines().last().unwrap().starts_with("* default"), "{text}");
     assert!(!text.contains('\u{1b}'), "no colours in a pipe");
     shell(&cairn, &[], ".drop default").fails(6, &["in use"]);
+    shell(&cairn, &[], ".alter levels=3").fails(2, &["levels"]);
+    shell(&cairn, &[], ".rename missing x").fails(2, &["missing"]);
 }

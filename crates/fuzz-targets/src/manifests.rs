@@ -24,7 +24,7 @@ fn read(env: &Arc<dyn Env>, number: u64) -> Result<ManifestState, Error> {
 /// The edit that creates `state` from an empty state.
 fn whole(state: &ManifestState) -> DatabaseEdit {
     DatabaseEdit {
-        created: state.keyspaces.values().map(|k| k.created.clone()).collect(),
+        created: state.keyspaces.values().map(|k| k.description.clone()).collect(),
         trees: state.keyspaces.iter().map(|(id, k)| (*id, VersionEdit::snapshot(&k.version))).collect(),
         next_file: state.next_file,
         next_keyspace: state.next_keyspace,

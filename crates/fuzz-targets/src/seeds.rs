@@ -11,7 +11,7 @@ use record::{SegmentKind, SegmentReader, SegmentWriter};
 use std::path::Path;
 use std::sync::Arc;
 use table::{Compression, TableFormat, TableMeta, TableOptions};
-use tree::{DatabaseEdit, KeyspaceCreated, LogClosed, Manifest, VersionEdit, manifest_file_name};
+use tree::{DatabaseEdit, KeyspaceDescription, LogClosed, Manifest, VersionEdit, manifest_file_name};
 use values::{Maps, ValueFile};
 
 /// A named input of a target.
@@ -145,14 +145,14 @@ impl Seeds {
             seq,
             time: Time::from_micros((seq % 2) << 50),
         };
-        let created = KeyspaceCreated {
+        let created = KeyspaceDescription {
             id: 1,
             name: "k".into(),
             levels: 2,
             options: vec![("levels".into(), "2".into())],
             history_of: None,
         };
-        let historical = KeyspaceCreated { id: 2, history_of: Some(1), ..created.clone() };
+        let historical = KeyspaceDescription { id: 2, history_of: Some(1), ..created.clone() };
         let tree = VersionEdit {
             added: vec![(0, meta(4, "a", "z", 20)), (2, meta(3, "c", "k", 1))],
             guards_added: vec![(2, Slice::copy_from(b"m"))],
@@ -161,6 +161,8 @@ impl Seeds {
             range_tombstones_added: vec![range("b", Some("d"), 21), range("x", None, 28)],
             ..VersionEdit::default()
         };
+        let renamed = |of: &KeyspaceDescription| KeyspaceDescription { name: "l".into(), ..of.clone() };
+        let altered = [&created, &historical].map(renamed).to_vec();
         let first = DatabaseEdit {
             created: vec![created, historical],
             trees: vec![(1, tree)],
@@ -182,7 +184,7 @@ impl Seeds {
             ..VersionEdit::default()
         };
         let closed = vec![LogClosed { number: 6, len: 500 }];
-        let second = DatabaseEdit { trees: vec![(1, tree)], closed, ..DatabaseEdit::default() };
+        let second = DatabaseEdit { altered, trees: vec![(1, tree)], closed, ..DatabaseEdit::default() };
         let third = DatabaseEdit { dropped: vec![1], ..DatabaseEdit::default() };
         let mut manifest = Manifest::create(&env, Path::new("/"), 3, &first).expect("a disk");
         for edit in [&second, &third] {

@@ -24,6 +24,7 @@
 //! sim`. They use only the public library. The models that they compare it with are in [`model`] and
 //! [`crash::Ledger`].
 
+mod alterations;
 pub mod copies;
 pub mod crash;
 pub mod damage;

@@ -63,6 +63,13 @@ impl Model {
         self.incarnations
     }
 
+    /// Renames a keyspace.
+    pub fn rename(&mut self, name: &str, new: &str) {
+        let renamed = self.names.remove(name).expect("the keyspace exists");
+        let old = self.names.insert(new.to_owned(), renamed);
+        assert!(old.is_none(), "keyspace {new} exists");
+    }
+
     /// Drops a keyspace. Readers that hold it can continue.
     pub fn drop_keyspace(&mut self, name: &str) {
         let dropped = self.names.remove(name).expect("the keyspace exists");

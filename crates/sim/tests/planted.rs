@@ -84,6 +84,7 @@ fn suite(bug: Bug) -> Suite {
         | Bug::TrustHash
         | Bug::WrongSizeClass
         | Bug::DropDeleteEarly
+        | Bug::ForgetAlteration
         | Bug::FilterDeniesKeys => MODEL,
         Bug::SkipDirectorySync
         | Bug::AcknowledgeBeforeSync

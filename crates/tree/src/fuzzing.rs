@@ -8,7 +8,7 @@ use base::limits::{MAX_KEY_LEN, MAX_KEYSPACE_NAME_LEN, MAX_LEVELS};
 /// Decodes an edit of the manifest. Returns whether it was accepted.
 pub fn edit(data: &[u8]) -> bool {
     let Some(edit) = DatabaseEdit::decode(data) else { return false };
-    for keyspace in &edit.created {
+    for keyspace in edit.created.iter().chain(&edit.altered) {
         assert!(keyspace.name.len() <= MAX_KEYSPACE_NAME_LEN && (1..=MAX_LEVELS).contains(&keyspace.levels));
     }
     for (_, tree) in &edit.trees {

@@ -41,7 +41,7 @@ pub use jobs::{
     FoldedCursor, IngestWriter, JobContext, JobOutput, Kept, TimesOf, compact, flush, merge_flushed,
 };
 pub use manifest::{
-    DatabaseEdit, KeyspaceCreated, KeyspaceState, LogClosed, Manifest, ManifestError, ManifestReader,
+    DatabaseEdit, KeyspaceDescription, KeyspaceState, LogClosed, Manifest, ManifestError, ManifestReader,
     ManifestState, SalvagedManifest, manifest_file_name, parse_manifest_file_name,
 };
 pub use options::TreeOptions;

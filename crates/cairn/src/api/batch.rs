@@ -111,7 +111,7 @@ impl Batch {
         let written = self.keyspaces.iter().find(|written| Arc::ptr_eq(&written.keyspace, keyspace));
         if self.error.is_none() && written.is_some_and(|written| written.has_expiries && written.has_merges) {
             let what = "a batch cannot have merges beside puts that expire: use a transaction";
-            self.error = Some(Error::invalid(format!("keyspace {:?}: {what}", keyspace.name)));
+            self.error = Some(Error::invalid(format!("keyspace {:?}: {what}", keyspace.name())));
         }
     }
 

@@ -37,7 +37,7 @@ pub(crate) fn keyspace_stats(db: &DbInner, keyspace: &KeyspaceInner, cursors: He
     let compactions_by_reason =
         keyspace.counters.reasons.lock().iter().map(|(reason, n)| (reason.to_string(), *n)).collect();
     KeyspaceStats {
-        name: keyspace.name.clone(),
+        name: keyspace.name(),
         memtable_bytes: read_state.memtable.used_bytes() as u64,
         immutable_memtables: read_state.immutable.len(),
         table_bytes: version.bytes(),

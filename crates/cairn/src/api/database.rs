@@ -113,7 +113,7 @@ impl Database {
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
                 opened => {
                     let keyspace = opened?;
-                    let difference = options.difference(keyspace.options());
+                    let difference = options.difference(&keyspace.options());
                     let words =
                         difference.map(|words| format!("keyspace {name:?} has other options: {words}"));
                     return words.map_or(Ok(keyspace), |words| Err(Error::invalid(words)));
@@ -147,9 +147,34 @@ impl Database {
 
     /// The names of all keyspaces, sorted.
     pub fn keyspaces(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.inner().keyspaces().iter().map(|k| k.name.clone()).collect();
+        let mut names: Vec<String> = self.inner().keyspaces().iter().map(|k| k.name()).collect();
         names.sort_unstable();
         names
+    }
+
+    /// Renames the keyspace `name` to `new`. Its handles, snapshots and cursors go on, and [`Keyspace::name`] is the new name. Renaming costs one small
+    /// synced write, independent of the size of the keyspace. A name that is already the present one is no change.
+    ///
+    /// ```
+    /// use cairn::{Database, KeyspaceOptions};
+    ///
+    /// # fn main() -> cairn::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = Database::open(dir.path().join("db"))?;
+    /// let users = db.keyspace("users", KeyspaceOptions::default())?;
+    /// db.rename_keyspace("users", "people")?;
+    /// users.put("alice", "1")?;
+    /// assert_eq!(db.keyspaces(), ["people"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `NotFound` when there is no keyspace `name`; `AlreadyExists` when there is one with the name `new`; `InvalidArgument` when `new` is empty or too
+    /// long, or the database was opened with a compaction filter for either name, since filters go by names; `NoSpace`, `Io`: nothing was renamed;
+    /// `Locked` in a forked child; `ReadOnly` after a sync failed; `Closed`.
+    pub fn rename_keyspace(&self, name: &str, new: &str) -> Result<()> {
+        self.inner().rename_keyspace(name, new)
     }
 
     /// Drops the keyspace `name` with all its data. The space is freed once no iterator reads it, and no snapshot is left
@@ -211,9 +236,11 @@ impl Database {
         // One flush of all keyspaces costs less than a flush of each.
         self.inner().flush_all()?;
         let keyspaces = self.inner().keyspaces();
-        keyspaces.iter().try_for_each(|keyspace| match self.inner().compact_keyspace(keyspace, b"", None) {
-            Err(e) if e.kind() == ErrorKind::Closed && keyspace.is_dropped() => Ok(()),
-            compacted => compacted,
+        keyspaces.iter().try_for_each(|keyspace| {
+            match self.inner().compact_keyspace(keyspace, (b"", None), false) {
+                Err(e) if e.kind() == ErrorKind::Closed && keyspace.is_dropped() => Ok(()),
+                compacted => compacted,
+            }
         })
     }
 

@@ -54,14 +54,50 @@ impl Keyspace {
         ReadView::new(db, held)
     }
 
-    /// The name of the keyspace.
-    pub fn name(&self) -> &str {
-        &self.inner.name
+    /// The name of the keyspace, which [`Database::rename_keyspace`](crate::Database::rename_keyspace) changes.
+    pub fn name(&self) -> String {
+        self.inner.name()
     }
 
-    /// The options with which the keyspace was created.
-    pub fn options(&self) -> &KeyspaceOptions {
-        &self.inner.options
+    /// The options of the keyspace, which [`Keyspace::alter`] changes.
+    pub fn options(&self) -> KeyspaceOptions {
+        self.inner.options()
+    }
+
+    /// Changes options of the keyspace. `change` gets the present ones, and returns those that it is to have; when another thread changes them at the
+    /// same time, it is called again. Costs one small synced write, independent of the size of the keyspace: nothing is rewritten at once.
+    ///
+    /// Options of puts (`placement`, `large_up_to`, `ttl`) hold for puts that begin after the call, `memtable_bytes` for the next memtable, and those of
+    /// compactions (such as `max_tables_per_guard`) for those that begin later, which brings the tree into the other shape as far as they go. Options
+    /// of tables (such as `compression`) hold for tables that are written from then on; [`Keyspace::rewrite`] writes the others again. `engine`,
+    /// `levels`, `history` and `merge` cannot be changed. `docs/options.md` says it of each option.
+    ///
+    /// ```
+    /// use cairn::{Compression, Database, KeyspaceOptions};
+    ///
+    /// # fn main() -> cairn::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = Database::open(dir.path().join("db"))?;
+    /// let events = db.keyspace("events", KeyspaceOptions::default())?;
+    /// events.alter(|options| options.compression(Compression::Zstd).space_target(1.2))?;
+    /// assert_eq!(events.options().compression, Compression::Zstd);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` when an option is out of its range, does not fit together with another, or cannot be changed; `NoSpace`, `Io`: nothing was
+    /// changed; `Locked` in a forked child; `ReadOnly` after a sync failed; `Closed`.
+    pub fn alter(&self, mut change: impl FnMut(KeyspaceOptions) -> KeyspaceOptions) -> Result<()> {
+        let db = self.database();
+        loop {
+            let before = self.inner.settings.load_full();
+            let options = change(before.options.clone());
+            if db.alter_keyspace(&self.inner, &before, options)? {
+                db.run_pending();
+                return Ok(());
+            }
+        }
     }
 
     /// Sets `key` to `value`, with the default durability. To write several keys at once, see
@@ -638,7 +674,18 @@ impl Keyspace {
     /// As for [`Keyspace::compact`].
     pub fn compact_range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<()> {
         let bounds = Bounds::new(&bounds);
-        self.database().compact_keyspace(&self.inner, &bounds.from, bounds.to.as_deref())
+        self.database().compact_keyspace(&self.inner, (&bounds.from, bounds.to.as_deref()), false)
+    }
+
+    /// [`Keyspace::compact`], which writes every table again, also those that compactions would leave as they are: in the form that the present
+    /// options ask for, after [`Keyspace::alter`], or to have every byte read and written anew. Values outside of the tree stay where they are.
+    ///
+    /// Cost: the keyspace is read and written once.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::compact`].
+    pub fn rewrite(&self) -> Result<()> {
+        self.database().compact_keyspace(&self.inner, (b"", None), true)
     }
 
     /// The statistics of the keyspace.
@@ -669,6 +716,6 @@ impl Keyspace {
 
 impl std::fmt::Debug for Keyspace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Keyspace({:?})", self.inner.name)
+        write!(f, "Keyspace({:?})", self.inner.name())
     }
 }

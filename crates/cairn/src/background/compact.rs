@@ -67,7 +67,7 @@ impl DbInner {
             }
             // With a reader, its end makes the tree due.
             let age = match k.inner.is_historical() {
-                true => k.inner.options.history.only_age(),
+                true => k.inner.history.only_age(),
                 false => k.inner.may_expire().then_some(Duration::ZERO),
             };
             let age = age.filter(|_| oldest.is_none());
@@ -113,7 +113,7 @@ impl DbInner {
                 {
                     // The unreadable table is marked, and the next plan avoids it: this is progress, and not an error for callers that
                     // wait.
-                    tracing::error!(error = %e, keyspace = keyspace.name, "a table cannot be read: it is left alone");
+                    tracing::error!(error = %e, keyspace = keyspace.name(), "a table cannot be read: it is left alone");
                     result = Ok(());
                 }
             }
@@ -221,10 +221,10 @@ impl DbInner {
         }
         let time = self.env.monotonic().saturating_sub(started);
         if let Some(error) = &outcome.value_error {
-            tracing::error!(error = %error, keyspace = keyspace.name, "a value cannot be read: it stays where it is");
+            tracing::error!(error = %error, keyspace = keyspace.name(), "a value cannot be read: it stays where it is");
         }
         if let Some(error) = &outcome.filtered.error {
-            tracing::error!(error = %error, keyspace = keyspace.name, "the compaction filter has not decided: the entry stays as it is");
+            tracing::error!(error = %error, keyspace = keyspace.name(), "the compaction filter has not decided: the entry stays as it is");
         }
         keyspace.counters.filter_dropped.fetch_add(outcome.filtered.dropped, Ordering::Relaxed);
         keyspace.counters.filter_replaced.fetch_add(outcome.filtered.replaced, Ordering::Relaxed);
@@ -252,7 +252,7 @@ impl DbInner {
         self.note_retention(keyspace, now);
         let oldest = snapshots.first().map(|&seq| (seq, self.moments.before(seq)));
         let oldest = oldest.filter(|_| !planted(Bug::ExpireDespiteReaders));
-        Expiry::new(keyspace.options.history, now, oldest)
+        Expiry::new(keyspace.history, now, oldest)
     }
 
     fn install_compaction(

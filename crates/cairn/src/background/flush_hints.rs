@@ -88,7 +88,7 @@ impl DbInner {
 }
 
 fn no_place(keyspace: &KeyspaceInner, seq: Seq) -> Error {
-    let what = format!("keyspace {:?}: the log has no place of entry {seq}", keyspace.name);
+    let what = format!("keyspace {:?}: the log has no place of entry {seq}", keyspace.name());
     Error::new(ErrorKind::Corruption, what)
 }
 

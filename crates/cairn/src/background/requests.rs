@@ -76,27 +76,34 @@ impl DbInner {
     /// Compacts everything in `[from, to)` that is visible now, in this thread. Later writes are not waited for: with concurrent writers
     /// there is always something new.
     ///
+    /// `rewrites`: all tables are written again, also those that are in place already.
+    ///
     /// If the keyspace has history, its older versions are compacted, too, also those that this call drops from the primary tree.
     pub(crate) fn compact_keyspace(
         &self,
         keyspace: &Arc<KeyspaceInner>,
-        from: &[u8],
-        to: Option<&[u8]>,
+        (from, to): (&[u8], Option<&[u8]>),
+        rewrites: bool,
     ) -> Result<()> {
         let _call = self.begin_call()?;
-        self.compact_tree(keyspace, from, to)?;
+        self.compact_tree(keyspace, (from, to), rewrites)?;
         let Some(historical) = keyspace.historical() else { return Ok(()) };
-        self.compact_tree(historical, &prefix_of(from), to.map(prefix_of).as_deref())
+        self.compact_tree(historical, (&prefix_of(from), to.map(prefix_of).as_deref()), rewrites)
     }
 
-    fn compact_tree(&self, keyspace: &Arc<KeyspaceInner>, from: &[u8], to: Option<&[u8]>) -> Result<()> {
+    fn compact_tree(
+        &self,
+        keyspace: &Arc<KeyspaceInner>,
+        (from, to): (&[u8], Option<&[u8]>),
+        rewrites: bool,
+    ) -> Result<()> {
         // What expires during the request need not go.
         let now = self.moment();
         let requested_seq = self.visible.newest();
         self.flush_keyspace(keyspace)?;
-        let rewritten_before = match &keyspace.filter {
-            None => 0,
-            Some(_) => self.tables_to_filter(keyspace)?,
+        let rewritten_before = match rewrites || keyspace.filter.is_some() {
+            false => 0,
+            true => self.tables_so_far(keyspace)?,
         };
         // An explicit compaction retries tables that could not be read before.
         let tables = keyspace.read_state.load_full().version.clone();
@@ -138,9 +145,9 @@ impl DbInner {
         }
     }
 
-    /// The filter is asked about all entries once more, in tables with numbers before the returned one. Compactions that run may have asked it
-    /// before the request, and for older readers: waits until they have ended, so that their tables have smaller numbers.
-    fn tables_to_filter(&self, keyspace: &KeyspaceInner) -> Result<u64> {
+    /// The number before which all tables are that are to be written again. Compactions that run may have asked a filter before the request, and for
+    /// older readers, and have the options of their begin: waits until they have ended, so that their tables have smaller numbers.
+    fn tables_so_far(&self, keyspace: &KeyspaceInner) -> Result<u64> {
         let plans_of = |state: &State| {
             let k = state.keyspaces.get(&keyspace.id);
             k.map_or(Vec::new(), |k| k.tree.in_progress().to_vec())

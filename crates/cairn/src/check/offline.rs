@@ -65,18 +65,18 @@ pub fn check_in(
     }
     space.add_value_files(&state);
     let versions: Vec<&Version> = state.keyspaces.values().map(|k| &*k.version).collect();
-    report.keyspaces = state.keyspaces.values().filter(|k| k.created.history_of.is_none()).count();
+    report.keyspaces = state.keyspaces.values().filter(|k| k.description.history_of.is_none()).count();
     for keyspace in state.keyspaces.values() {
-        report.check_invariants(&keyspace.created.name, &keyspace.version);
+        report.check_invariants(&keyspace.description.name, &keyspace.version);
         if let Err(e) = keyspace_options(dir, keyspace) {
             report.error("manifest", &e);
         }
     }
     report.check_tables(&versions, &space.segments, progress, &|| Ok(()))?;
     for historical in state.keyspaces.values() {
-        let primary = historical.created.history_of.and_then(|id| state.keyspaces.get(&id));
+        let primary = historical.description.history_of.and_then(|id| state.keyspaces.get(&id));
         if let Some(primary) = primary {
-            let name = &primary.created.name;
+            let name = &primary.description.name;
             report.check_versions(name, &primary.version, &historical.version, &|| Ok(()))?;
         }
     }
@@ -129,7 +129,7 @@ pub(crate) fn check_open(db: &DbInner, progress: &mut dyn FnMut(&CheckProgress))
     let keyspaces = read_states.values().filter(|(keyspace, _)| !keyspace.is_historical()).count();
     let mut report = CheckReport { keyspaces, ..CheckReport::default() };
     for (keyspace, read_state) in read_states.values() {
-        report.check_invariants(&keyspace.name, &read_state.version);
+        report.check_invariants(&keyspace.name(), &read_state.version);
     }
     let versions: Vec<&Version> = read_states.values().map(|(_, state)| &*state.version).collect();
     let go_on = || db.status.check_not_closed();
@@ -151,7 +151,7 @@ pub(crate) fn check_open(db: &DbInner, progress: &mut dyn FnMut(&CheckProgress))
     for (keyspace, read_state) in read_states.values() {
         let older = keyspace.historical().and_then(|historical| read_states.get(&historical.id));
         if let Some((_, older)) = older {
-            report.check_versions(&keyspace.name, &read_state.version, &older.version, &go_on)?;
+            report.check_versions(&keyspace.name(), &read_state.version, &older.version, &go_on)?;
         }
     }
     Ok(report)

@@ -29,7 +29,7 @@ impl DbInner {
         let id = {
             let state = self.state.lock();
             if let Some(existing) = state.by_name(name) {
-                let difference = options.difference(&existing.inner.options);
+                let difference = options.difference(&existing.inner.options());
                 let with =
                     difference.map(|words| format!(", with other options: {words}")).unwrap_or_default();
                 let message = format!("keyspace {name:?} exists already{with}");
@@ -46,7 +46,7 @@ impl DbInner {
         let inner = new(id, options, role, operator);
         let all = || [Some(&inner), historical.as_ref()].into_iter().flatten();
         let next_keyspace = id + all().count() as u64;
-        let created = all().map(|inner| inner.created()).collect();
+        let created = all().map(|inner| inner.description()).collect();
         let mut edit = DatabaseEdit { created, next_keyspace, ..Default::default() };
         self.log_edit(&mut manifest, &mut edit)?;
         let mut state = self.state.lock();

@@ -33,7 +33,7 @@ impl DbInner {
     /// The present state, but for the trees and the logs, as an edit of an empty one. The caller holds the manifest.
     pub(crate) fn state_without_trees(&self, state: &State) -> DatabaseEdit {
         DatabaseEdit {
-            created: state.keyspaces.values().map(|k| k.inner.created()).collect(),
+            created: state.keyspaces.values().map(|k| k.inner.description()).collect(),
             next_file: self.next_file.load(Ordering::Relaxed),
             next_keyspace: state.next_keyspace,
             last_seq: self.visible.newest(),

@@ -414,7 +414,7 @@ fn overlap(built: &Built) -> Option<Error> {
     let pair = built.output.added.windows(2).find(|pair| pair[0].largest >= pair[1].smallest)?;
     Some(Error::invalid(format!(
         "keyspace {:?}: of bulk loads that were joined, one goes up to key \"{}\", and another begins at \"{}\"",
-        built.keyspace.name,
+        built.keyspace.name(),
         shown(&pair[0].largest),
         shown(&pair[1].smallest)
     )))
@@ -430,7 +430,7 @@ impl Part {
         keyspace.check_order()?;
         if keyspace.historical().is_some() {
             let what = "keeps its versions by the option history, and takes no bulk load";
-            return Err(Error::invalid(format!("keyspace {:?} {what}", keyspace.name)));
+            return Err(Error::invalid(format!("keyspace {:?} {what}", keyspace.name())));
         }
         let version = keyspace.read_state.load().version.clone();
         Ok(Part {
@@ -450,7 +450,7 @@ impl Part {
         if !is_first && *key <= **last {
             return Err(Error::invalid(format!(
                 "keyspace {:?}: in a sorted bulk load key \"{}\" cannot follow \"{}\"",
-                self.keyspace.name,
+                self.keyspace.name(),
                 shown(key),
                 shown(last)
             )));

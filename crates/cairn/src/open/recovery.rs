@@ -210,7 +210,10 @@ impl Recovery {
         let number = self.parts.next_file.fetch_add(1, Ordering::Relaxed);
         let tree = |(id, k): (&u64, &Replayed)| (*id, VersionEdit::snapshot(k.tree.version()));
         let mut edit = DatabaseEdit {
-            created: keyspaces.iter().map(|(id, k)| k.options.created(*id, &k.name, k.history_of)).collect(),
+            created: keyspaces
+                .iter()
+                .map(|(id, k)| k.options.description(*id, &k.name, k.history_of))
+                .collect(),
             trees: keyspaces.iter().map(tree).collect(),
             next_file: self.parts.next_file.load(Ordering::Relaxed),
             next_keyspace: self.state.next_keyspace,
@@ -295,8 +298,8 @@ impl Recovery {
 
     fn open_trees(&mut self) -> Result<Keyspaces> {
         let state = &self.state;
-        for found in state.keyspaces.values().filter(|found| found.created.history_of.is_none()) {
-            self.parts.filters.check(&found.created.name, &keyspace_options(&self.parts.dir, found)?)?;
+        for found in state.keyspaces.values().filter(|found| found.description.history_of.is_none()) {
+            self.parts.filters.check(&found.description.name, &keyspace_options(&self.parts.dir, found)?)?;
         }
         let keyspaces = keyspaces_of(&self.parts.dir, state, &self.parts.operators, &mut self.hash_logs)?;
         self.state.keyspaces.clear();
@@ -314,22 +317,22 @@ pub(super) fn keyspaces_of(
     let mut keyspaces = BTreeMap::new();
     let mut historical = BTreeMap::new();
     for (id, found) in &state.keyspaces {
-        historical.extend(found.created.history_of.map(|primary| (primary, *id)));
+        historical.extend(found.description.history_of.map(|primary| (primary, *id)));
     }
     for (id, found) in &state.keyspaces {
         let options = keyspace_options(dir, found)?;
-        let operator = operators.of(&found.created.name, &options.merge)?;
+        let operator = operators.of(&found.description.name, &options.merge)?;
         let loaded = hash_logs.remove(id);
         let hash_log = options.is_hash_log().then(|| loaded.unwrap_or_else(|| Arc::new(HashLog::new(*id))));
-        let tree_options = options.tree_options(*id, &found.created.name, found.created.history_of);
+        let tree_options = options.tree_options(*id, &found.description.name, found.description.history_of);
         let replayed = Replayed {
             id: *id,
             tree: Tree::new(tree_options, found.version.clone()),
             found: found.version.clone(),
             options,
             operator,
-            name: found.created.name.clone(),
-            history_of: found.created.history_of,
+            name: found.description.name.clone(),
+            history_of: found.description.history_of,
             historical: historical.get(id).copied(),
             hash_log,
             hints_found: found.hints.clone(),
@@ -365,14 +368,14 @@ fn check_pairs(dir: &Path, keyspaces: &Keyspaces) -> Result<()> {
 /// The options of a keyspace, from its state in the manifest.
 pub(crate) fn keyspace_options(dir: &Path, found: &tree::KeyspaceState) -> Result<KeyspaceOptions> {
     let mut options = KeyspaceOptions::default();
-    for (name, value) in &found.created.options {
+    for (name, value) in &found.description.options {
         options.set_kept(name, value).map_err(|e| {
-            let message = format!("{}, keyspace {:?}: {e}", dir.display(), found.created.name);
+            let message = format!("{}, keyspace {:?}: {e}", dir.display(), found.description.name);
             Error::new(ErrorKind::Unsupported, message)
         })?;
     }
     if options.levels != found.version.last_level() {
-        let what = format!("keyspace {:?} has two numbers of levels", found.created.name);
+        let what = format!("keyspace {:?} has two numbers of levels", found.description.name);
         return Err(Error::corruption(&dir.join("manifest"), 0, what));
     }
     Ok(options)

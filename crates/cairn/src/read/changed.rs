@@ -192,7 +192,7 @@ fn conflict(keyspace: &KeyspaceInner, key: &[u8]) -> Error {
     let (shown, more) = (&key[..key.len().min(SHOWN)], if key.len() > SHOWN { "..." } else { "" });
     let message = format!(
         "keyspace {:?}: another commit has changed key \"{}{more}\", which the transaction has read",
-        keyspace.name,
+        keyspace.name(),
         shown.escape_ascii()
     );
     Error::new(ErrorKind::Conflict, message)

@@ -82,7 +82,7 @@ impl KeyspaceInner {
         let found = operand.seq().checked_sub(1).filter(|_| operand.seq() <= seq);
         found.ok_or_else(|| {
             let what =
-                format!("keyspace {:?}: an operand has the sequence number {}", self.name, operand.seq());
+                format!("keyspace {:?}: an operand has the sequence number {}", self.name(), operand.seq());
             Error::new(ErrorKind::Corruption, what)
         })
     }

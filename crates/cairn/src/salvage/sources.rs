@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use table::{SalvageCursor, Survey, TableMeta, table_file_name};
-use tree::{KeyspaceCreated, Manifest, SalvagedManifest, manifest_file_name};
+use tree::{KeyspaceDescription, Manifest, SalvagedManifest, manifest_file_name};
 
 /// The intact parts of one keyspace.
 #[derive(Default)]
@@ -113,11 +113,11 @@ impl<'a> Salvage<'a> {
     /// Reads the manifest and surveys the tables.
     pub(super) fn find_sources(&mut self) -> Result<()> {
         self.read_manifests()?;
-        let created: Vec<KeyspaceCreated> = match &self.state {
-            Some(state) => state.keyspaces.values().map(|k| k.created.clone()).collect(),
+        let created: Vec<KeyspaceDescription> = match &self.state {
+            Some(state) => state.keyspaces.values().map(|k| k.description.clone()).collect(),
             None => {
                 let remains = &self.remains;
-                let live = |k: &&KeyspaceCreated| !remains.dropped.contains(&k.id);
+                let live = |k: &&KeyspaceDescription| !remains.dropped.contains(&k.id);
                 remains.keyspaces.values().filter(live).cloned().collect()
             }
         };
@@ -213,7 +213,7 @@ impl<'a> Salvage<'a> {
     /// Registers the keyspaces that the manifest names, and without an intact manifest those that only tables name. When several
     /// keyspaces had the same name (one was dropped, and the edit that says so is lost), the newest keeps it, and the others get new
     /// names.
-    fn name_keyspaces(&mut self, created: Vec<KeyspaceCreated>, surveys: &[Result<Survey>]) {
+    fn name_keyspaces(&mut self, created: Vec<KeyspaceDescription>, surveys: &[Result<Survey>]) {
         let mut known: BTreeMap<u64, Known> = BTreeMap::new();
         if self.state.is_none() {
             let owners = surveys.iter().filter_map(|survey| survey.as_ref().ok()?.owner.as_ref());
@@ -337,7 +337,7 @@ impl<'a> Salvage<'a> {
         all
     }
 
-    fn survey(&mut self, created: Vec<KeyspaceCreated>, candidates: BTreeMap<u64, Named>) -> Result<()> {
+    fn survey(&mut self, created: Vec<KeyspaceDescription>, candidates: BTreeMap<u64, Named>) -> Result<()> {
         let (env, dir, files) = (self.env, self.dir, self.files);
         let mut losses = Vec::new();
         let shift_of = |named: &Named| named.as_ref().map_or(0, |(_, meta)| meta.seq_shift);

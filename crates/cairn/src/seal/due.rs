@@ -34,8 +34,9 @@ impl DbInner {
             let mut successors = 0;
             let due = |k: &&KeyspaceState| {
                 let charged = k.immutable.is_empty() && is_due(&k.inner.read_state.load().memtable);
-                let fits = charged && !self.is_over_budget(&state, successors + k.inner.memtable_bytes);
-                successors += if fits { k.inner.memtable_bytes } else { 0 };
+                let fits =
+                    charged && !self.is_over_budget(&state, successors + k.inner.for_writes.memtable_bytes());
+                successors += if fits { k.inner.for_writes.memtable_bytes() } else { 0 };
                 fits
             };
             let due: Vec<_> = state.dirty().filter(due).map(|k| k.inner.clone()).collect();

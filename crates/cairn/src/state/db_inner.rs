@@ -5,6 +5,7 @@ use super::filter_jobs::{FilterJobs, KeyspaceFilter};
 use super::hash_log::HashLog;
 use super::keyspace_inner::{KeyspaceInner, OPEN, Role};
 use super::read_state::ReadState;
+use super::settings::{Settings, WriteSettings};
 use super::status::{Signals, Status};
 use super::tables::Tables;
 use super::writer::Commit;
@@ -126,7 +127,7 @@ impl DbInner {
     /// Notes that versions of a keyspace are removed as of a [`DbInner::moment`], before they are. Then all that is written from now on is
     /// later, also if the clock is set back, and writes whose times lie before what was kept are told from others.
     pub(crate) fn note_retention(&self, keyspace: &KeyspaceInner, moment: Time) {
-        if keyspace.options.history.age().is_some() {
+        if keyspace.history.age().is_some() {
             self.retention_time.fetch_max(moment.micros(), Ordering::AcqRel);
             self.last_time.fetch_max(moment.micros(), Ordering::AcqRel);
         }
@@ -158,7 +159,7 @@ impl DbInner {
         if !keyspace.is_historical() {
             return keyspace.may_expire().then(|| self.expired_by(keyspace, now, oldest));
         }
-        let age = keyspace.options.history.only_age()?;
+        let age = keyspace.history.only_age()?;
         let moment = oldest.map_or(now, |seq| self.moments.before(seq).min(now));
         Some(moment.saturating_sub(age))
     }
@@ -290,8 +291,9 @@ impl DbInner {
             limits,
             newest_time: AtomicU64::new(0),
             database: self.identity,
-            name,
-            memtable_bytes: self.options.memtable_bytes(&options),
+            for_writes: WriteSettings::new(&self.options, &options),
+            merge: options.merge.clone(),
+            history: options.history,
             read_state: ArcSwap::from_pointee(read_state),
             filter,
             clock: self.clock.clone(),
@@ -305,7 +307,7 @@ impl DbInner {
             memtables_due: self.signals.memtables_due.clone(),
             dead: DeadRanges::new(self.options.dead_range_entries),
             counters,
-            options,
+            settings: ArcSwap::from_pointee(Settings { name, options }),
         })
     }
 

@@ -7,7 +7,9 @@
 
 use super::keyspace_inner::KeyspaceInner;
 use super::read_state::ReadState;
+use super::settings::Settings;
 use crate::sync::{AtomicU64, Ordering};
+use crate::types::Options;
 use base::{Error, Seq, Time};
 use memtable::Memtable;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -161,7 +163,7 @@ impl State {
     pub(crate) fn insert(&mut self, keyspace: KeyspaceState) {
         let id = keyspace.inner.id;
         if !keyspace.inner.is_historical() {
-            self.names.insert(keyspace.inner.name.clone(), id);
+            self.names.insert(keyspace.inner.name(), id);
         }
         if !keyspace.immutable.is_empty() {
             self.waiting_bytes.fetch_add(bytes_of(&keyspace.immutable), Ordering::Relaxed);
@@ -172,10 +174,24 @@ impl State {
         self.note_change(id);
     }
 
+    /// Gives a keyspace other settings, and its tree their options: a name that no other keyspace has.
+    pub(crate) fn alter(&mut self, database: &Options, keyspace: &KeyspaceInner, settings: Settings) {
+        let id = keyspace.id;
+        if !keyspace.is_historical() {
+            self.names.remove(&keyspace.name());
+            self.names.insert(settings.name.clone(), id);
+        }
+        keyspace.set_settings(database, settings);
+        if let Some(state) = self.keyspaces.get_mut(&id) {
+            state.tree.set_options(keyspace.tree_options());
+        }
+        self.note_change(id);
+    }
+
     pub(crate) fn remove(&mut self, id: u64) -> Option<KeyspaceState> {
         let keyspace = self.keyspaces.remove(&id)?;
         if !keyspace.inner.is_historical() {
-            self.names.remove(&keyspace.inner.name);
+            self.names.remove(&keyspace.inner.name());
         }
         self.waiting_bytes.fetch_sub(bytes_of(&keyspace.immutable), Ordering::Relaxed);
         self.dirty.remove(&id);

@@ -4,15 +4,17 @@ use super::filter_jobs::{Filtered, KeyspaceFilter};
 use super::hash_log::HashLog;
 use super::read_at::ReadAt;
 use super::read_state::{ReadState, expiry_len};
+use super::settings::{Settings, WriteSettings};
 use crate::parts::{DeadRanges, ExpiryClock, FlushGeneration, HeldSeqs, KeyspaceCounters};
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use crate::types::{KeyspaceOptions, Limits, Merge, Ttl};
+use crate::types::{KeyspaceOptions, Limits, Merge, Options, Ttl};
 use crate::wal::Entry;
 use base::expiry::MAX_EXPIRING_LEN;
 use base::limits::MAX_KEYSPACE_NAME_LEN;
 use base::planted::{Bug, planted};
 use base::{EntryKind, Error, ErrorKind, MergeOperator, Result, Slice, Time, Trailer};
 use hashlog::{HintFile, HintOwner};
+use history::Retention;
 use memtable::LogPlace;
 use std::sync::Arc;
 use tree::{Kept, ReadCharges, TimesOf};
@@ -45,10 +47,12 @@ pub(crate) struct KeyspaceInner {
     pub newest_time: AtomicU64,
     /// The identity of its database, which `check_of` compares.
     pub database: u64,
-    pub name: String,
-    pub options: KeyspaceOptions,
-    /// Capacity of a new memtable: the option, or less when the memory budget is small.
-    pub memtable_bytes: usize,
+    pub settings: ArcSwap<Settings>,
+    pub for_writes: WriteSettings,
+    /// The option `merge`, which stays.
+    pub merge: Merge,
+    /// The option `history`, which stays.
+    pub history: Retention,
     pub read_state: ArcSwap<ReadState>,
     /// Its compaction filter.
     pub filter: Option<KeyspaceFilter>,
@@ -110,14 +114,14 @@ impl KeyspaceInner {
     pub(crate) fn check_of(&self, database: u64) -> Result<()> {
         match self.database == database {
             true => self.check_open(),
-            false => Err(Error::invalid(format!("keyspace {:?} belongs to another database", self.name))),
+            false => Err(Error::invalid(format!("keyspace {:?} belongs to another database", self.name()))),
         }
     }
 
     #[cold]
     fn closed_error(&self, state: u8) -> Error {
         let how = if state == DROPPED { "was dropped" } else { "is closed, with its database" };
-        Error::new(ErrorKind::Closed, format!("keyspace {:?} {how}", self.name))
+        Error::new(ErrorKind::Closed, format!("keyspace {:?} {how}", self.name()))
     }
 
     /// The read state that a reader keeps which begins beside a filter: see `filter_jobs.rs`. Called when it holds its number.
@@ -140,19 +144,19 @@ impl KeyspaceInner {
     /// `InvalidArgument` if this one has no history.
     pub(crate) fn check_history(&self) -> Result<&Arc<KeyspaceInner>> {
         self.historical().ok_or_else(|| {
-            Error::invalid(format!("keyspace {:?} has no history: its option history is none", self.name))
+            Error::invalid(format!("keyspace {:?} has no history: its option history is none", self.name()))
         })
     }
 
     /// Whether the log is asked to note where it has an entry.
     #[inline]
     pub(crate) fn notes_place(&self, kind: EntryKind, key_len: usize, value_len: usize) -> bool {
-        self.hash_log.is_some() || kind == EntryKind::Put && self.options.is_large(key_len, value_len)
+        self.hash_log.is_some() || kind == EntryKind::Put && self.for_writes.is_large(key_len, value_len)
     }
 
     /// What its hint files say of it.
     pub(crate) fn hint_owner(&self) -> HintOwner {
-        HintOwner { keyspace: self.id, name: self.name.clone() }
+        HintOwner { keyspace: self.id, name: self.name() }
     }
 
     /// Its hint files, with its number.
@@ -187,7 +191,7 @@ impl KeyspaceInner {
     #[cold]
     fn check_operand(&self, operator: &dyn MergeOperator, value: &[u8]) -> Result<()> {
         operator.check(value).map_err(|e| {
-            let (name, merge) = (&self.name, &self.options.merge);
+            let (name, merge) = (self.name(), &self.merge);
             e.context(format!("keyspace {name:?}, merge operator {:?}", merge.to_string()))
         })
     }
@@ -195,10 +199,10 @@ impl KeyspaceInner {
     /// Checks a put or a merge where no operator is known.
     #[cold]
     fn check_without_operator(&self) -> Result<()> {
-        match self.options.merge {
+        match &self.merge {
             Merge::None => {
                 let what = "has no merge operator: its option merge is none";
-                Err(Error::invalid(format!("keyspace {:?} {what}", self.name)))
+                Err(Error::invalid(format!("keyspace {:?} {what}", self.name())))
             }
             _ if self.takes_unchecked => Ok(()),
             _ => self.known_operator().map(drop),
@@ -211,7 +215,7 @@ impl KeyspaceInner {
     /// `InvalidArgument` if it is not known.
     pub(crate) fn known_operator(&self) -> Result<&dyn MergeOperator> {
         self.operator.as_deref().ok_or_else(|| {
-            let (name, merge) = (&self.name, self.options.merge.to_string());
+            let (name, merge) = (self.name(), self.merge.to_string());
             let what = "is not registered, so values are not known and not checked";
             Error::invalid(format!("keyspace {name:?}: the merge operator {merge:?} {what}"))
         })
@@ -220,13 +224,16 @@ impl KeyspaceInner {
     /// Whether it may have operands.
     #[inline]
     pub(crate) fn has_merges(&self) -> bool {
-        !matches!(self.options.merge, Merge::None)
+        !matches!(self.merge, Merge::None)
     }
 
     /// Whether a merge reads the value and writes what becomes of it, instead of an operand: where there are no entries below others, or where
     /// a value may expire, since then only the time of the merge tells what is joined.
     pub(crate) fn merges_at_once(&self) -> bool {
-        self.hash_log.is_some() || self.tail_len > 0 || self.options.ttl != Ttl::None || self.may_expire()
+        self.hash_log.is_some()
+            || self.tail_len > 0
+            || self.for_writes.ttl() != Ttl::None
+            || self.may_expire()
     }
 
     /// Checks that a put may have this expiry.
@@ -250,7 +257,7 @@ impl KeyspaceInner {
         }
         if self.tail_len > 0 {
             let what = "keeps its versions by the option history: no entry of it expires";
-            return Err(Error::invalid(format!("keyspace {:?} {what}", self.name)));
+            return Err(Error::invalid(format!("keyspace {:?} {what}", self.name())));
         }
         Ok(())
     }
@@ -271,7 +278,7 @@ impl KeyspaceInner {
         match self.merges_at_once() {
             true => {
                 let what = "a merge reads the value here, which a batch cannot do: use a transaction";
-                Err(Error::invalid(format!("keyspace {:?}: {what}", self.name)))
+                Err(Error::invalid(format!("keyspace {:?}: {what}", self.name())))
             }
             false => Ok(()),
         }
@@ -286,7 +293,7 @@ impl KeyspaceInner {
             false => Ok(()),
             true => {
                 let what = "its entries may expire now, so a merge reads the value: repeat it";
-                Err(Error::new(ErrorKind::Conflict, format!("keyspace {:?}: {what}", self.name)))
+                Err(Error::new(ErrorKind::Conflict, format!("keyspace {:?}: {what}", self.name())))
             }
         }
     }
@@ -319,7 +326,7 @@ impl KeyspaceInner {
 
     /// The expiry of a put without one of its own, by the option `ttl`.
     pub(crate) fn default_expiry(&self) -> Option<Time> {
-        self.options.ttl.duration().map(|ttl| self.clock.after(ttl))
+        self.for_writes.ttl().duration().map(|ttl| self.clock.after(ttl))
     }
 
     /// The error for puts if the index of a keyspace without order does not fit into the memory budget.
@@ -327,7 +334,7 @@ impl KeyspaceInner {
         let bytes = self.hash_log.as_ref().map_or(0, |log| log.index.memory());
         let what = format!(
             "keyspace {:?}: its index takes {bytes} bytes, and memory_budget has no room for more",
-            self.name
+            self.name()
         );
         Error::new(ErrorKind::NoMemory, what)
     }
@@ -347,7 +354,7 @@ impl KeyspaceInner {
     pub(crate) fn no_order(&self) -> Error {
         Error::invalid(format!(
             "keyspace {:?} has no order: with engine = hash_log it can be read by key, and as a whole by Keyspace::entries",
-            self.name
+            self.name()
         ))
     }
 
@@ -381,14 +388,37 @@ impl KeyspaceInner {
         }
     }
 
-    /// What the manifest keeps of how it was created.
-    pub(crate) fn created(&self) -> tree::KeyspaceCreated {
-        self.options.created(self.id, &self.name, self.history_of())
+    /// Its name, for users.
+    pub(crate) fn name(&self) -> String {
+        self.settings.load().name.clone()
+    }
+
+    /// Its options.
+    pub(crate) fn options(&self) -> KeyspaceOptions {
+        self.settings.load().options.clone()
+    }
+
+    /// What the manifest keeps of it.
+    pub(crate) fn description(&self) -> tree::KeyspaceDescription {
+        self.description_with(&self.settings.load())
+    }
+
+    /// What the manifest keeps of it with other settings.
+    pub(crate) fn description_with(&self, settings: &Settings) -> tree::KeyspaceDescription {
+        settings.options.description(self.id, &settings.name, self.history_of())
     }
 
     /// The options of its tree.
     pub(crate) fn tree_options(&self) -> tree::TreeOptions {
-        self.options.tree_options(self.id, &self.name, self.history_of())
+        let settings = self.settings.load();
+        settings.options.tree_options(self.id, &settings.name, self.history_of())
+    }
+
+    /// Replaces the settings. The caller holds the manifest, which has them, and sets the options of the tree.
+    pub(crate) fn set_settings(&self, database: &Options, settings: Settings) {
+        self.for_writes.set(database, &settings.options);
+        self.charges.set_seek_cost(settings.options.seek_cost);
+        self.settings.store(Arc::new(settings));
     }
 
     /// The value of an entry of a table: `stored`, or what it refers to, without what is behind it.
@@ -439,7 +469,7 @@ impl KeyspaceInner {
     pub(crate) fn no_tail(&self) -> Error {
         Error::new(
             ErrorKind::Corruption,
-            format!("keyspace {:?}: an entry has no time, or no expiry", self.name),
+            format!("keyspace {:?}: an entry has no time, or no expiry", self.name()),
         )
     }
 

@@ -226,7 +226,7 @@ impl Batch {
         if self.takes_any_time {
             return false;
         }
-        let ages = self.keyspaces.iter().filter_map(|written| written.keyspace.options.history.age());
+        let ages = self.keyspaces.iter().filter_map(|written| written.keyspace.history.age());
         let horizon = ages.min().map(|age| now.saturating_sub(age));
         self.earliest.zip(horizon).is_some_and(|(earliest, horizon)| earliest < horizon)
     }

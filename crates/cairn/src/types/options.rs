@@ -166,11 +166,14 @@ pub struct OptionSpec {
     pub range: &'static str,
     /// The description.
     pub doc: &'static str,
+    /// From when a change of it holds: "the next opening" for options of a database; "the next put", "the next memtable", "the next compaction" or
+    /// "the next table" for those of a keyspace that [`Keyspace::alter`](crate::Keyspace::alter) changes, "fixed" for the others.
+    pub changes: &'static str,
 }
 
 macro_rules! option_table {
     (
-        $(#[$meta:meta])* $struct:ident;
+        $(#[$meta:meta])* $struct:ident, $changes:expr;
         $( $(#[doc = $doc:literal])+ $name:ident : $type:ty = $default:expr, $range:literal, $valid:expr; )+
     ) => {
         $(#[$meta])*
@@ -204,6 +207,7 @@ macro_rules! option_table {
                     default: default.$name.to_string(),
                     range: $range,
                     doc: concat!($($doc),+).trim(),
+                    changes: $changes(stringify!($name)),
                 } ),+]
             }
 
@@ -258,7 +262,7 @@ option_table! {
     /// let options = Options::default().memory_budget(128 << 20).durability(Durability::Sync);
     /// assert!(options.validate().is_ok());
     /// ```
-    Options;
+    Options, |_| "the next opening";
 
     /// Bytes of memory for memtables and the block cache. One half is for memtables, the other for cached data blocks, filters and
     /// index nodes. Filters and indexes of the tables in use stay in memory while they need no more than half of the cache's part.
@@ -311,14 +315,15 @@ option_table! {
 }
 
 option_table! {
-    /// Options of one keyspace. The manifest keeps them: a keyspace has the options with which it was created.
+    /// Options of one keyspace. The manifest keeps them: a keyspace has the options with which it was created, until
+    /// [`Keyspace::alter`](crate::Keyspace::alter) changes them.
     ///
     /// ```
     /// use cairn::{Compression, KeyspaceOptions, Preset};
     /// let options = KeyspaceOptions::preset(Preset::PebblesDb).compression(Compression::Zstd);
     /// assert_eq!(options.max_tables_per_guard, 8);
     /// ```
-    KeyspaceOptions;
+    KeyspaceOptions, KeyspaceOptions::changes;
 
     /// What finds entries. `tree`: sorted tables, for everything. `hash_log`: a hash table in memory, over entries that stay in the log: for
     /// reads and writes of single keys, with data larger than memory. It has no order: ranges, cursors and `history` are refused. Options of
@@ -429,6 +434,9 @@ impl Options {
     }
 }
 
+/// [`OptionSpec::changes`] of options that cannot be changed.
+const FIXED: &str = "fixed";
+
 /// Smallest useful size, in bytes, of a piece into which level 0 is cut.
 const MIN_PIECE_BYTES: u64 = 1 << 20;
 
@@ -447,10 +455,38 @@ impl KeyspaceOptions {
         (!words.is_empty()).then(|| words.join(", "))
     }
 
+    /// The options in which `other` differs: names, values here and values there.
+    pub(crate) fn changed(&self, other: &KeyspaceOptions) -> Vec<(&'static str, String, String)> {
+        let pairs = self.to_pairs().into_iter().zip(other.to_pairs());
+        pairs.filter(|(a, b)| a.1 != b.1).map(|(a, b)| (a.0, a.1, b.1)).collect()
+    }
+
+    /// See [`OptionSpec::changes`].
+    fn changes(name: &str) -> &'static str {
+        match name {
+            "placement" | "large_up_to" | "ttl" => "the next put",
+            "memtable_bytes" => "the next memtable",
+            "table_format" | "compression" | "block_size" | "filter_bits_per_key" => "the next table",
+            // What is on disk, or in memory, has the form that they ask for.
+            "engine" | "levels" | "history" | "merge" => FIXED,
+            _ => "the next compaction",
+        }
+    }
+
+    /// Whether an option stays what it was when the keyspace was created.
+    pub(crate) fn is_fixed(name: &str) -> bool {
+        KeyspaceOptions::changes(name) == FIXED
+    }
+
     /// What the manifest keeps of keyspace `id` with this name.
-    pub(crate) fn created(&self, id: u64, name: &str, history_of: Option<u64>) -> tree::KeyspaceCreated {
+    pub(crate) fn description(
+        &self,
+        id: u64,
+        name: &str,
+        history_of: Option<u64>,
+    ) -> tree::KeyspaceDescription {
         let options = self.to_pairs().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        tree::KeyspaceCreated { id, name: name.to_owned(), levels: self.levels, options, history_of }
+        tree::KeyspaceDescription { id, name: name.to_owned(), levels: self.levels, options, history_of }
     }
 
     /// Whether older versions are kept.
@@ -494,12 +530,6 @@ impl KeyspaceOptions {
             )),
             _ => Ok(()),
         }
-    }
-
-    /// Whether a value stays in the log.
-    #[inline]
-    pub(crate) fn is_large(&self, key_len: usize, value_len: usize) -> bool {
-        self.placement == PlacementPolicy::Hybrid && values::is_large(key_len, value_len, self.large_up_to)
     }
 
     /// The options of the tree of keyspace `id` with this name.

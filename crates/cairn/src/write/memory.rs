@@ -33,7 +33,7 @@ impl DbInner {
     ) -> Result<()> {
         // A writer that panicked may have left sequence numbers that never become visible.
         self.status.check_running()?;
-        let full = keyspace.memtable_bytes;
+        let full = keyspace.for_writes.memtable_bytes();
         let old = keyspace.read_state.load().memtable.clone();
         let wanted = old.reserved() + need;
         if !old.is_empty() && old.capacity() < full && wanted <= full {
@@ -119,7 +119,7 @@ impl DbInner {
         match largest.first() {
             None => self.free_logs(writer)?,
             Some((_, first)) => {
-                self.await_memory(first.memtable_bytes)?;
+                self.await_memory(first.for_writes.memtable_bytes())?;
                 let keyspaces: Vec<_> = largest.into_iter().map(|(_, keyspace)| keyspace).collect();
                 self.seal(writer, &keyspaces)?;
             }

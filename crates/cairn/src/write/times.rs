@@ -61,7 +61,7 @@ impl DbInner {
     pub(super) fn is_newest(&self, keyspace: &KeyspaceInner, time: Option<Time>) -> bool {
         let Some(time) = time else { return true };
         let now = self.env.wall_clock();
-        let age = keyspace.options.history.age();
+        let age = keyspace.history.age();
         time.micros() >= keyspace.newest_time.load(Ordering::Relaxed)
             && !self.is_too_far_ahead(time, now)
             && age.is_none_or(|age| time >= now.max(self.retention_time()).saturating_sub(age))
@@ -178,7 +178,7 @@ fn with_late_writes(batch: &Batch, seq: Seq, newest: &[Time], now: &dyn Fn() -> 
             Some(time) if time < newest[place] => keyspace.end_of_version_at(entry.key, time, seq)?,
             _ => None,
         };
-        if let Some(horizon) = keyspace.options.history.age().map(|age| now().saturating_sub(age))
+        if let Some(horizon) = keyspace.history.age().map(|age| now().saturating_sub(age))
             && entry.time.is_some_and(|time| time < horizon)
             && !batch.takes_any_time
         {
@@ -252,10 +252,10 @@ fn share_keys(batch: &Batch, ready: &[Member]) -> bool {
 fn expired(keyspace: &KeyspaceInner, time: Time, horizon: Time) -> Error {
     let message = format!(
         "keyspace {:?}: a write at {} us lies before {} us, from when on versions are kept ({})",
-        keyspace.name,
+        keyspace.name(),
         time.micros(),
         horizon.micros(),
-        keyspace.options.history
+        keyspace.history
     );
     Error::new(ErrorKind::Expired, message)
 }

@@ -15,6 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   cairn compact --db /tmp/d
   cairn compact --db /tmp/d --from FR/ --to FR0     only the guards that hold these keys
+  cairn compact --db /tmp/d --rewrite               in the form that the present options ask for
   cairn compact --db /tmp/d --all                   every keyspace";
 
 /// Arguments of `compact`.
@@ -34,6 +35,9 @@ pub struct CompactArgs {
     /// All keyspaces, complete
     #[arg(long, conflicts_with_all = ["from", "to", "keyspace"])]
     all: bool,
+    /// Write every table again, also those that are in their place already: after `alter`
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    rewrite: bool,
     /// Keys are hexadecimal
     #[arg(long)]
     hex: bool,
@@ -55,28 +59,30 @@ pub fn compact(args: CompactArgs) -> Result<()> {
     if args.all {
         let db = open_database(&args.db, &CreateArgs::default(), false)?;
         for name in db.keyspaces() {
-            one(&mut out, &db.open_keyspace(&name)?, &bounds, args.json)?;
+            one(&mut out, &db.open_keyspace(&name)?, &bounds, &args)?;
         }
         out.flush()?;
         return Ok(db.close()?);
     }
     let store = Store::open(&args.db, &args.keyspace)?;
-    one(&mut out, &store.keyspace, &bounds, args.json)?;
+    one(&mut out, &store.keyspace, &bounds, &args)?;
     out.flush()?;
     store.close()
 }
 
-fn one(out: &mut impl Write, keyspace: &Keyspace, bounds: &Bounds, json: bool) -> Result<()> {
+fn one(out: &mut impl Write, keyspace: &Keyspace, bounds: &Bounds, args: &CompactArgs) -> Result<()> {
     let before = keyspace.stats();
     let started = Instant::now();
-    if *bounds == Bounds::default() {
+    if args.rewrite {
+        keyspace.rewrite()?;
+    } else if *bounds == Bounds::default() {
         keyspace.compact()?;
     } else if !bounds.is_empty() {
         keyspace.compact_range::<Vec<u8>>((bounds.lower.clone(), bounds.upper.clone()))?;
     }
     let seconds = started.elapsed().as_secs_f64();
     let after = keyspace.stats();
-    if json {
+    if args.json {
         let report = serde_json::json!({
             "keyspace": keyspace.name(), "seconds": seconds, "before": before, "after": after,
         });

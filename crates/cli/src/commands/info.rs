@@ -57,7 +57,7 @@ pub fn options(args: OptionsArgs) -> Result<()> {
         Options::specs().iter().try_for_each(|spec| print_spec(&mut out, spec, &[]))?;
         writeln!(
             out,
-            "Options of a keyspace (--set NAME=VALUE, when it is created; --preset sets several):\n"
+            "Options of a keyspace (--set NAME=VALUE, when it is created or with `alter`; --preset sets several):\n"
         )?;
         let presets = Preset::ALL.map(|p| (p.to_string(), KeyspaceOptions::preset(p).to_pairs()));
         for spec in KeyspaceOptions::specs() {
@@ -87,7 +87,11 @@ fn print_spec(out: &mut impl Write, spec: &OptionSpec, presets: &[String]) -> st
         line.push_str(word);
     }
     writeln!(out, "{line}")?;
-    write!(out, "      default {}; allowed: {}", spec.default, spec.range)?;
+    write!(
+        out,
+        "      default {}; allowed: {}; a change holds from: {}",
+        spec.default, spec.range, spec.changes
+    )?;
     if !presets.is_empty() {
         write!(out, "; presets: {}", presets.join(", "))?;
     }
@@ -95,5 +99,5 @@ fn print_spec(out: &mut impl Write, spec: &OptionSpec, presets: &[String]) -> st
 }
 
 fn spec_json(spec: &OptionSpec) -> Value {
-    json!({ "name": spec.name, "default": spec.default, "allowed": spec.range, "doc": spec.doc.split_whitespace().collect::<Vec<_>>().join(" ") })
+    json!({ "name": spec.name, "default": spec.default, "allowed": spec.range, "changes": spec.changes, "doc": spec.doc.split_whitespace().collect::<Vec<_>>().join(" ") })
 }

@@ -1,9 +1,9 @@
-//! `keyspaces`, `size` and `drop`: what keyspaces there are, what a range of one takes, and removing one.
+//! `keyspaces`, `size`, `rename`, `alter` and `drop`: what keyspaces there are, what a range of one takes, changing and removing one.
 
 use crate::args::{BoundsArgs, CreateArgs, DbArgs, KeyspaceArgs};
 use crate::failure::{Failure, Result};
 use crate::output::{print_json, stdout};
-use crate::store::{Store, open_database, open_keyspace, open_to_read};
+use crate::store::{Store, altered, open_database, open_keyspace, open_to_read};
 use crate::text::{counted, escape_short, human_bytes, human_count};
 use cairn::{Engine, Keyspace};
 use std::io::{self, IsTerminal, Write};
@@ -120,6 +120,60 @@ pub fn size(args: SizeArgs) -> Result<()> {
     }
     out.flush()?;
     store.close()
+}
+
+const RENAME_EXAMPLES: &str = "\
+Examples:
+  cairn rename --db /tmp/d users people";
+
+/// Arguments of `rename`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = RENAME_EXAMPLES)]
+pub struct RenameArgs {
+    #[command(flatten)]
+    db: DbArgs,
+    /// The keyspace
+    old: String,
+    /// Its new name
+    new: String,
+}
+
+/// Renames a keyspace.
+pub fn rename(args: RenameArgs) -> Result<()> {
+    let db = open_database(&args.db, &CreateArgs::default(), false)?;
+    open_keyspace(&db, &args.old, "")?;
+    db.rename_keyspace(&args.old, &args.new)?;
+    Ok(db.close()?)
+}
+
+const ALTER_EXAMPLES: &str = "\
+Examples:
+  cairn alter --db /tmp/d events --set compression=zstd --set ttl=30d
+  cairn compact --db /tmp/d -k events --rewrite     what is there already, too
+
+`cairn options` lists the options, and from when a change of each holds.";
+
+/// Arguments of `alter`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = ALTER_EXAMPLES)]
+pub struct AlterArgs {
+    #[command(flatten)]
+    db: DbArgs,
+    /// The keyspace
+    name: String,
+    /// Change an option (repeatable); the others stay
+    #[arg(long, value_name = "NAME=VALUE", required = true)]
+    set: Vec<String>,
+}
+
+/// Changes options of a keyspace.
+pub fn alter(args: AlterArgs) -> Result<()> {
+    let db = open_database(&args.db, &CreateArgs::default(), false)?;
+    let keyspace = open_keyspace(&db, &args.name, "")?;
+    let options = altered(keyspace.options(), &args.set)?;
+    keyspace.alter(|_| options.clone())?;
+    drop(keyspace);
+    Ok(db.close()?)
 }
 
 const DROP_EXAMPLES: &str = "\

@@ -60,7 +60,7 @@ pub fn print(out: &mut impl Write, db: &Database, only: Option<&str>, list: bool
     for keyspace in selected {
         let handle = db.open_keyspace(&keyspace.name)?;
         let guards = handle.guards();
-        draw::keyspace(out, keyspace, handle.options())?;
+        draw::keyspace(out, keyspace, &handle.options())?;
         draw::tree(out, &keyspace.levels)?;
         match list {
             true => draw::guard_list(out, &guards)?,

@@ -4,6 +4,7 @@
 use super::ledger::Ledger;
 use super::setup::{Coverage, Focus, PATH, draw_options};
 use super::trials::Trials;
+use crate::alterations::altered;
 use crate::data::{Value, appended, far_expiry, operand, put_or_merge};
 use crate::finding::{Finding, Outcome};
 use crate::jobs::Job;
@@ -117,7 +118,7 @@ impl History {
     }
 
     fn step(&mut self) -> Outcome {
-        match self.rng.weighted(&[60, 20, 3, 3, 3, 2, 1, 3, 2]) {
+        match self.rng.weighted(&[60, 20, 3, 3, 3, 2, 1, 3, 2, 2]) {
             0 => self.commit(1),
             1 => {
                 let len = self.rng.between(2, 6);
@@ -152,7 +153,13 @@ impl History {
                 Ok(self.db().compact()?)
             }
             7 => self.create_or_drop(),
-            _ => self.reopen(),
+            8 => self.reopen(),
+            _ => {
+                let keyspace = self.draw_keyspace().0;
+                let options = altered(keyspace.options(), &mut self.rng);
+                self.note(|| format!("alter {} to {options:?}", keyspace.name()));
+                Ok(keyspace.alter(|_| options.clone())?)
+            }
         }
     }
 

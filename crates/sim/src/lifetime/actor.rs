@@ -6,6 +6,7 @@ use super::ledger::{
 };
 use super::site::{THREADS, own_options};
 use super::stage::{Ending, Stage};
+use crate::alterations::altered;
 use crate::data::far_expiry;
 use crate::finding::{Finding, Outcome, ensure};
 use crate::random::{Draw, Rng};
@@ -159,7 +160,10 @@ impl Actor {
             34 => self.look_at_pair(),
             35..38 => self.work(),
             38..40 => self.create(),
-            40 => self.drop_own(),
+            40 => match self.rng.chance(1, 2) {
+                true => self.drop_own(),
+                false => self.rename_own(),
+            },
             41 | 42 | 45 | 46 => self.load(),
             58..60 => self.put_own(),
             60 | 61 => self.read_own(),
@@ -471,13 +475,15 @@ impl Actor {
         let space = self.rng.between(0, 1);
         let (from, to) = (key(self.ledger.thread, 3), key(self.ledger.thread, 9));
         let bounds = from.as_str()..to.as_str();
-        match self.rng.below(12) {
+        match self.rng.below(14) {
             0..3 => self.call("flush of a keyspace", |h, _| h.spaces[space].flush())?,
             3..5 => self.call("flush", |h, _| h.db.flush())?,
             5..7 => self.call("compact of a keyspace", |h, _| h.spaces[space].compact())?,
             7..9 => self.call("compact_range", |h, _| h.spaces[space].compact_range(bounds))?,
             9 => self.call("compact", |h, _| h.db.compact())?,
             10 => self.call("wait_idle", |h, _| h.db.wait_idle())?,
+            11 => self.call("alter", |h, rng| h.spaces[space].alter(|options| altered(options, rng)))?,
+            12 => self.call("rewrite", |h, _| h.spaces[space].rewrite())?,
             _ => self.call("sync", |h, _| h.db.sync())?,
         };
         Ok(())
@@ -548,6 +554,26 @@ impl Actor {
             let put = handle.map(|handle| handle.put("after", "the end"));
             let refused = put.is_none_or(|put| put.is_err_and(|e| e.kind() == ErrorKind::Closed));
             ensure!(refused, "a keyspace that was dropped takes a put");
+        }
+        Ok(())
+    }
+
+    fn rename_own(&mut self) -> Outcome {
+        let names = self.ledger.own();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let name = self.rng.pick(&names).clone();
+        let new = format!("{}{}", own_prefix(self.ledger.thread), self.ledger.new_number());
+        if self.call("rename_keyspace", |h, _| h.db.rename_keyspace(&name, &new))?.is_some() {
+            let content = self.ledger.state.remove(&name).unwrap_or_default();
+            self.ledger.state.insert(new.clone(), content);
+            if let Some(handles) = &mut self.handles
+                && let Some(handle) = handles.own.remove(&name)
+            {
+                ensure!(handle.name() == new, "{name} is called {} and not {new}", handle.name());
+                handles.own.insert(new, handle);
+            }
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::finding::{Finding, Outcome, ensure};
 use crate::jobs::panicked;
 use crate::random::{Rng, derive};
 use cairn::env::Survival;
-use cairn::{Database, Durability, FilterDecision, FilterEntry, Keyspace, Options, Retention};
+use cairn::{Database, Durability, ErrorKind, FilterDecision, FilterEntry, Keyspace, Options, Retention};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,7 +41,11 @@ impl Opening {
             false => builder,
         };
         let db = builder.open(&site.path)?;
-        let space = |name| db.keyspace(name, of_keyspaces.clone());
+        // A keyspace that exists may have been altered.
+        let space = |name| match db.open_keyspace(name) {
+            Err(e) if e.kind() == ErrorKind::NotFound => db.create_keyspace(name, of_keyspaces.clone()),
+            opened => opened,
+        };
         let spaces = [space(NAMES[0])?, space(NAMES[1])?];
         Ok(Opening { gate, db, spaces })
     }

@@ -61,6 +61,7 @@ pub fn run(set: &OptionSet, seed: u64, operations: u64) -> Outcome {
         model: Model::default(),
         held: Held::default(),
         created: 0,
+        options: BTreeMap::new(),
         flushes: 0,
         compactions: 0,
         sim: simulated,
@@ -135,6 +136,9 @@ impl Session {
             (10, Session::statistics),
             (10, Session::refused),
             (12, Session::recreate),
+            (4, Session::alter),
+            (3, Session::rename),
+            (2, Session::rewrite),
             (7, Session::reopen),
             (2, Session::check),
         ];

@@ -8,7 +8,7 @@ use crate::ordering::has_order;
 use crate::random::{Draw, Rng};
 use crate::sets::OptionSet;
 use cairn::env::{Env, SimEnv};
-use cairn::{Database, Keyspace, Snapshot, Time};
+use cairn::{Database, Keyspace, KeyspaceOptions, Snapshot, Time};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,6 +42,8 @@ pub(super) struct Session {
     pub(super) held: Held,
     /// Number of keyspaces created so far. Each uses the next of the set's options.
     pub(super) created: usize,
+    /// The options that each keyspace has.
+    pub(super) options: BTreeMap<Incarnation, KeyspaceOptions>,
     /// Numbers of flushes and compactions, over all openings.
     pub(super) flushes: u64,
     pub(super) compactions: u64,

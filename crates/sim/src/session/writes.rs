@@ -1,6 +1,7 @@
 //! Calls that change the database or its storage.
 
 use super::state::{Open, Session};
+use crate::alterations::altered;
 use crate::data::{self, Value};
 use crate::finding::{Outcome, ensure, show};
 use crate::model::{Incarnation, Write, prefix_end};
@@ -297,7 +298,7 @@ impl Session {
         let batched = kind(self.db().write(batch, Durability::Os));
         ensure!(batched == Some(ErrorKind::InvalidArgument), "a batch with such a key: {batched:?}");
         let again =
-            kind(self.db().create_keyspace(open.keyspace.name(), KeyspaceOptions::default()).map(drop));
+            kind(self.db().create_keyspace(&open.keyspace.name(), KeyspaceOptions::default()).map(drop));
         ensure!(again == Some(ErrorKind::AlreadyExists), "creating a keyspace twice: {again:?}");
         let missing = kind(self.db().open_keyspace("missing").map(drop));
         ensure!(missing == Some(ErrorKind::NotFound), "opening a missing keyspace: {missing:?}");
@@ -317,9 +318,10 @@ impl Session {
         } else {
             self.db().keyspace(name, options.clone())?
         };
-        ensure!(*keyspace.options() == options, "keyspace {name} was not created with its options");
+        ensure!(keyspace.options() == options, "keyspace {name} was not created with its options");
         ensure!(keyspace.name() == name, "keyspace {name} is called {}", keyspace.name());
         let incarnation = self.model.create(name);
+        self.options.insert(incarnation, options);
         self.open.insert(name.to_owned(), Open { keyspace, incarnation });
         Ok(())
     }
@@ -347,6 +349,52 @@ impl Session {
             self.create(name.expect("there are less than five"))?;
         }
         Ok(())
+    }
+
+    /// Renames a keyspace, which its handles and readers survive.
+    pub(super) fn rename(&mut self) -> Outcome {
+        let name = self.draw_keyspace().keyspace.name();
+        let others = ["a", "b", "c", "d", "e"];
+        let new = *self.rng.pick(&others);
+        self.note(|| format!("rename {name} to {new}"));
+        let renamed = self.db().rename_keyspace(&name, new);
+        if new != name && self.open.contains_key(new) {
+            let kind = renamed.err().map(|e| e.kind());
+            ensure!(kind == Some(ErrorKind::AlreadyExists), "renaming {name} to {new}: {kind:?}");
+            return Ok(());
+        }
+        renamed?;
+        let open = self.open.remove(&name).expect("it was drawn from the open ones");
+        ensure!(open.keyspace.name() == new, "{name} is called {} and not {new}", open.keyspace.name());
+        self.open.insert(new.to_owned(), open);
+        if new != name {
+            self.model.rename(&name, new);
+        }
+        Ok(())
+    }
+
+    /// Changes options of a keyspace.
+    pub(super) fn alter(&mut self) -> Outcome {
+        let open = self.draw_keyspace();
+        let wanted = altered(open.keyspace.options(), &mut self.rng);
+        self.note(|| format!("alter {}", open.keyspace.name()));
+        open.keyspace.alter(|_| wanted.clone())?;
+        ensure!(open.keyspace.options() == wanted, "{} was not altered", open.keyspace.name());
+        self.options.insert(open.incarnation, wanted);
+        let fixed = open.keyspace.alter(|options| {
+            let levels = if options.levels == 3 { 4 } else { 3 };
+            options.levels(levels)
+        });
+        let kind = fixed.err().map(|e| e.kind());
+        ensure!(kind == Some(ErrorKind::InvalidArgument), "other levels: {kind:?}");
+        Ok(())
+    }
+
+    /// Writes all tables of a keyspace again.
+    pub(super) fn rewrite(&mut self) -> Outcome {
+        let open = self.draw_keyspace();
+        self.note(|| format!("rewrite {}", open.keyspace.name()));
+        Ok(open.keyspace.rewrite()?)
     }
 
     pub(super) fn reopen(&mut self) -> Outcome {
@@ -390,7 +438,7 @@ impl Session {
                 self.db().keyspace(&name, keyspace.options().clone())?;
             }
             ensure!(
-                self.set.keyspaces.contains(keyspace.options()),
+                self.options.get(&incarnation) == Some(&keyspace.options()),
                 "keyspace {name} lost its options: {:?}",
                 keyspace.options()
             );

@@ -18,9 +18,9 @@ pub struct LogClosed {
     pub len: u64,
 }
 
-/// The creation of a keyspace.
+/// What the manifest says of a keyspace, without its content.
 #[derive(Clone, Debug, PartialEq)]
-pub struct KeyspaceCreated {
+pub struct KeyspaceDescription {
     /// Its number, which is never reused.
     pub id: u64,
     /// Its name.
@@ -38,7 +38,9 @@ pub struct KeyspaceCreated {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DatabaseEdit {
     /// Created keyspaces.
-    pub created: Vec<KeyspaceCreated>,
+    pub created: Vec<KeyspaceDescription>,
+    /// Keyspaces that have another name or other options from now on. Their levels stay, and what they have to do with history.
+    pub altered: Vec<KeyspaceDescription>,
     /// Dropped keyspaces, by number.
     pub dropped: Vec<u64>,
     /// Edits of trees, by keyspace number.
@@ -84,6 +86,7 @@ const TAG_LAST_TIME: u64 = 12;
 const TAG_RETENTION_TIME: u64 = 13;
 const TAG_HINTS: u64 = 14;
 const TAG_HINTS_REMOVED: u64 = 15;
+const TAG_ALTERED: u64 = 16;
 
 /// Maximum length of the description of a value file that the decoder accepts.
 const MAX_VALUE_FILE_LEN: usize = 1 << 20;
@@ -92,23 +95,49 @@ const MAX_VALUE_FILE_LEN: usize = 1 << 20;
 const MAX_OPTIONS: usize = 1024;
 const MAX_OPTION_LEN: usize = 4096;
 
-/// The name of the pair among the options that has [`KeyspaceCreated::history_of`]: an older Cairn refuses it.
+/// The name of the pair among the options that has [`KeyspaceDescription::history_of`]: an older Cairn refuses it.
 const HISTORY_OF: &str = "history_of";
+
+impl KeyspaceDescription {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.id);
+        put_bytes(out, self.name.as_bytes());
+        put_varint(out, self.levels as u64);
+        let history_of = self.history_of.map(|id| (HISTORY_OF.to_owned(), id.to_string()));
+        put_varint(out, (self.options.len() + history_of.iter().len()) as u64);
+        for (name, value) in self.options.iter().chain(&history_of) {
+            put_bytes(out, name.as_bytes());
+            put_bytes(out, value.as_bytes());
+        }
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Option<KeyspaceDescription> {
+        let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
+        let id = reader.varint()?;
+        let name = text(reader.bytes(MAX_KEYSPACE_NAME_LEN)?)?;
+        let levels = reader.len(MAX_LEVELS)?;
+        let count = reader.len(MAX_OPTIONS)?;
+        let (mut options, mut history_of) = (Vec::new(), None);
+        for _ in 0..count {
+            let option = text(reader.bytes(MAX_OPTION_LEN)?)?;
+            let value = text(reader.bytes(MAX_OPTION_LEN)?)?;
+            match option == HISTORY_OF {
+                true => history_of = Some(value.parse().ok()?),
+                false => options.push((option, value)),
+            }
+        }
+        (levels > 0).then_some(KeyspaceDescription { id, name, levels, options, history_of })
+    }
+}
 
 impl DatabaseEdit {
     /// The bytes of the edit.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        for keyspace in &self.created {
-            put_varint(&mut out, TAG_CREATED);
-            put_varint(&mut out, keyspace.id);
-            put_bytes(&mut out, keyspace.name.as_bytes());
-            put_varint(&mut out, keyspace.levels as u64);
-            let history_of = keyspace.history_of.map(|id| (HISTORY_OF.to_owned(), id.to_string()));
-            put_varint(&mut out, (keyspace.options.len() + history_of.iter().len()) as u64);
-            for (name, value) in keyspace.options.iter().chain(&history_of) {
-                put_bytes(&mut out, name.as_bytes());
-                put_bytes(&mut out, value.as_bytes());
+        for (tag, keyspaces) in [(TAG_CREATED, &self.created), (TAG_ALTERED, &self.altered)] {
+            for keyspace in keyspaces {
+                put_varint(&mut out, tag);
+                keyspace.encode(&mut out);
             }
         }
         for id in &self.dropped {
@@ -171,28 +200,10 @@ impl DatabaseEdit {
     pub fn decode(bytes: &[u8]) -> Option<DatabaseEdit> {
         let mut edit = DatabaseEdit::default();
         let mut reader = Reader::new(bytes);
-        let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
         while !reader.is_empty() {
             match reader.varint()? {
-                TAG_CREATED => {
-                    let id = reader.varint()?;
-                    let name = text(reader.bytes(MAX_KEYSPACE_NAME_LEN)?)?;
-                    let levels = reader.len(MAX_LEVELS)?;
-                    let count = reader.len(MAX_OPTIONS)?;
-                    let (mut options, mut history_of) = (Vec::new(), None);
-                    for _ in 0..count {
-                        let option = text(reader.bytes(MAX_OPTION_LEN)?)?;
-                        let value = text(reader.bytes(MAX_OPTION_LEN)?)?;
-                        match option == HISTORY_OF {
-                            true => history_of = Some(value.parse().ok()?),
-                            false => options.push((option, value)),
-                        }
-                    }
-                    if levels == 0 {
-                        return None;
-                    }
-                    edit.created.push(KeyspaceCreated { id, name, levels, options, history_of });
-                }
+                TAG_CREATED => edit.created.push(KeyspaceDescription::decode(&mut reader)?),
+                TAG_ALTERED => edit.altered.push(KeyspaceDescription::decode(&mut reader)?),
                 TAG_DROPPED => edit.dropped.push(reader.varint()?),
                 TAG_TREE => {
                     let id = reader.varint()?;
@@ -228,14 +239,14 @@ mod tests {
 
     #[test]
     fn historical_keyspaces_and_times_are_read_back() {
-        let plain = KeyspaceCreated {
+        let plain = KeyspaceDescription {
             id: 3,
             name: "k".into(),
             levels: 2,
             options: vec![("levels".into(), "2".into())],
             history_of: None,
         };
-        let historical = KeyspaceCreated { id: 4, history_of: Some(3), ..plain.clone() };
+        let historical = KeyspaceDescription { id: 4, history_of: Some(3), ..plain.clone() };
         let last_time = Time::from_micros(1 << 50);
         let retention_time = Time::from_micros(1 << 49);
         let created = vec![plain, historical.clone()];

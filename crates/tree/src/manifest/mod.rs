@@ -17,7 +17,7 @@ mod manifest_file;
 mod salvage;
 mod state;
 
-pub use database_edit::{DatabaseEdit, KeyspaceCreated, LogClosed};
+pub use database_edit::{DatabaseEdit, KeyspaceDescription, LogClosed};
 pub use manifest_file::{
     Manifest, ManifestError, ManifestReader, manifest_file_name, parse_manifest_file_name,
 };

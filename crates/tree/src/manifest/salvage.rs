@@ -1,7 +1,7 @@
 //! Reads all intact edits of a damaged manifest, for salvage. [`Manifest::read`](crate::Manifest::read), which opening
 //! uses, accepts a whole manifest only.
 
-use super::database_edit::{DatabaseEdit, KeyspaceCreated};
+use super::database_edit::{DatabaseEdit, KeyspaceDescription};
 use super::manifest_file::manifest_file_name;
 use base::{RangeSet, Result, Seq};
 use env::Env;
@@ -15,8 +15,8 @@ use table::TableMeta;
 /// removed since, or another added.
 #[derive(Debug, Default)]
 pub struct SalvagedManifest {
-    /// Keyspaces that were created, by number.
-    pub keyspaces: BTreeMap<u64, KeyspaceCreated>,
+    /// Keyspaces that were created, with the last name and options that are known, by number.
+    pub keyspaces: BTreeMap<u64, KeyspaceDescription>,
     /// The keyspaces that were dropped.
     pub dropped: BTreeSet<u64>,
     /// Tables that were added and not removed, by number, with their keyspace.
@@ -61,7 +61,7 @@ impl SalvagedManifest {
 
     fn add(&mut self, edit: DatabaseEdit) {
         self.edits += 1;
-        self.keyspaces.extend(edit.created.into_iter().map(|created| (created.id, created)));
+        self.keyspaces.extend(edit.created.into_iter().chain(edit.altered).map(|of| (of.id, of)));
         for (id, tree) in edit.trees {
             for (_, number) in &tree.removed {
                 self.tables.remove(number);

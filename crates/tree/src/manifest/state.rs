@@ -1,6 +1,6 @@
 //! [`ManifestState`]: the sum of the edits of a manifest.
 
-use super::database_edit::{DatabaseEdit, KeyspaceCreated};
+use super::database_edit::{DatabaseEdit, KeyspaceDescription};
 use crate::version::{LiveTable, Version};
 use base::{Error, ErrorKind, Result, Seq, Time};
 use hashlog::HintFile;
@@ -12,8 +12,8 @@ use values::ValueFile;
 /// The state of one keyspace in a manifest.
 #[derive(Debug)]
 pub struct KeyspaceState {
-    /// How it was created.
-    pub created: KeyspaceCreated,
+    /// Its name and options.
+    pub description: KeyspaceDescription,
     /// Its tables and guards.
     pub version: Arc<Version>,
     /// Its hint files, by number, if it has no order.
@@ -59,11 +59,23 @@ impl ManifestState {
                 Some(_) => Version::empty_unordered(created.levels),
             };
             let id = created.id;
-            let state = KeyspaceState { created, version: Arc::new(version), hints: BTreeMap::new() };
+            let (version, hints) = (Arc::new(version), BTreeMap::new());
+            let state = KeyspaceState { description: created, version, hints };
             if self.keyspaces.insert(id, state).is_some() {
                 return Err(wrong(format!("an edit creates keyspace {id}, which exists")));
             }
             self.next_keyspace = self.next_keyspace.max(id.saturating_add(1));
+        }
+        for altered in edit.altered {
+            let id = altered.id;
+            let keyspace = self.keyspaces.get_mut(&id);
+            let keyspace = keyspace
+                .ok_or_else(|| wrong(format!("an edit alters keyspace {id}, which does not exist")))?;
+            let KeyspaceDescription { levels, history_of, .. } = keyspace.description;
+            if (altered.levels, altered.history_of) != (levels, history_of) {
+                return Err(wrong(format!("an edit gives keyspace {id} other levels, or another history")));
+            }
+            keyspace.description = altered;
         }
         for (id, tree) in edit.trees {
             let keyspace = self

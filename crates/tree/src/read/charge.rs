@@ -76,7 +76,7 @@ pub fn flush_price(bytes: u64) -> u64 {
 #[derive(Debug, Default)]
 pub struct ReadCharges {
     /// The option `seek_cost`; 0 is off.
-    seek_cost: u64,
+    seek_cost: AtomicU64,
     /// Charges for skipped entries that closed cursors have left.
     uncharged: AtomicU64,
     /// A charge of the tree has reached a price since the last [`ReadCharges::take_due`].
@@ -88,22 +88,27 @@ pub struct ReadCharges {
 impl ReadCharges {
     /// `any_due` is shared by all trees of a database: a charge that may make a run due sets it.
     pub fn new(seek_cost: u32, any_due: Arc<AtomicBool>) -> Arc<ReadCharges> {
-        Arc::new(ReadCharges { seek_cost: u64::from(seek_cost), any_due, ..ReadCharges::default() })
+        Arc::new(ReadCharges { seek_cost: u64::from(seek_cost).into(), any_due, ..ReadCharges::default() })
     }
 
     /// The option `seek_cost`.
     pub(crate) fn seek_cost(&self) -> u32 {
-        self.seek_cost as u32
+        self.seek_cost.load(Ordering::Relaxed) as u32
+    }
+
+    /// Sets it for the reads that begin later.
+    pub fn set_seek_cost(&self, seek_cost: u32) {
+        self.seek_cost.store(u64::from(seek_cost), Ordering::Relaxed);
     }
 
     /// The charge for a value outside of the tree that a scan waits for.
     pub(crate) fn value_cost(&self) -> u64 {
-        RUNS_PER_VALUE * self.seek_cost
+        RUNS_PER_VALUE * u64::from(self.seek_cost())
     }
 
     /// The charge for so many skipped entries.
     pub fn of_skipped(&self, entries: u64) -> u64 {
-        entries * self.seek_cost.div_ceil(SKIPPED_PER_RUN)
+        entries * u64::from(self.seek_cost()).div_ceil(SKIPPED_PER_RUN)
     }
 
     /// Whether some run may have become due since the last call. Must be called after `any_due` was reset.
@@ -130,10 +135,11 @@ impl ReadCharges {
     #[inline]
     pub(crate) fn charge_seek(&self, guard: &Guard, read: u64) {
         let runs = guard.runs as u64;
-        if runs > 1 && self.seek_cost > 0 {
+        let seek_cost = u64::from(self.seek_cost());
+        if runs > 1 && seek_cost > 0 {
             let extra = runs - 1;
             let read = if read == 0 { 0 } else { read / runs * extra };
-            self.charge(&guard.charges, extra * self.seek_cost + read, guard.price(0));
+            self.charge(&guard.charges, extra * seek_cost + read, guard.price(0));
         }
     }
 }
@@ -151,7 +157,7 @@ impl SkipCharge {
             self.0 = charges.uncharged.load(Ordering::Relaxed);
             charges.uncharged.store(0, Ordering::Relaxed);
         }
-        self.0 += charges.seek_cost.div_ceil(SKIPPED_PER_RUN);
+        self.0 += u64::from(charges.seek_cost()).div_ceil(SKIPPED_PER_RUN);
         (self.0 >= SKIP_PORTION).then(|| std::mem::take(&mut self.0))
     }
 

@@ -41,6 +41,13 @@ impl Tree {
         &self.options
     }
 
+    /// Sets other options, which hold for plans that are picked later. The number of levels stays.
+    pub fn set_options(&mut self, options: TreeOptions) {
+        debug_assert_eq!(options.levels, self.options.levels);
+        self.options = options;
+        self.space = None;
+    }
+
     /// The current version.
     pub fn version(&self) -> &Arc<Version> {
         &self.version

@@ -109,7 +109,7 @@ impl Store {
         let cairn = Cairn::open(dir, database_options(&args.db, &args.create, true)?, options.clone())?;
         let requested = args.create.preset.unwrap_or_default();
         let found = cairn.keyspace().options();
-        let preset = if found == options { Some(requested) } else { preset_of(found) };
+        let preset = if &found == options { Some(requested) } else { preset_of(&found) };
         let preset = preset.map_or("custom".to_string(), |preset| preset.to_string());
         Ok(Store { cairn, preset })
     }

@@ -269,7 +269,7 @@ impl<W: Write> Demo<'_, W> {
         let stats = db.stats();
         for keyspace in &stats.keyspaces {
             let handle = db.open_keyspace(&keyspace.name)?;
-            draw::keyspace(&mut self.out, keyspace, handle.options())?;
+            draw::keyspace(&mut self.out, keyspace, &handle.options())?;
             draw::tree(&mut self.out, &keyspace.levels)?;
         }
         draw::files(&mut self.out, &db_files(self.dir)?)?;

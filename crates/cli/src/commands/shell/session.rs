@@ -32,17 +32,20 @@ const HELP: &str = "\
   history KEY [from TIME] [to TIME] [limit N] [reverse]    the versions of a key, in a keyspace with history
   at TIME get|scan|count|put|del ...      read or write as of a time, in a keyspace with history
   .keyspaces  .use NAME  .create NAME [OPTION=VALUE]...  .drop NAME
+  .rename OLD NEW  .alter OPTION=VALUE...     of the keyspace in use
   .stats  .guards  .flush  .compact  .snapshots  .mode text|hex|json  .timer on|off  .help  .quit
 Times are RFC 3339 (2026-11-25T10:00:00Z), relative to now (-2h, -90s) or microseconds since 1970.
 Words may be \"quoted\\n\" with escapes, 'quoted' without, or x'00ff' in hexadecimal; a ; separates statements.";
 
 /// The commands that start with a dot, for completion.
-pub const DOTS: [&str; 14] = [
+pub const DOTS: [&str; 16] = [
     ".help",
     ".keyspaces",
     ".use",
     ".create",
     ".drop",
+    ".rename",
+    ".alter",
     ".stats",
     ".guards",
     ".flush",
@@ -371,17 +374,13 @@ impl Session {
                 self.store.keyspace = open_keyspace(db, keyspace, "; .create creates one")?;
             }
             (".create", [keyspace, settings @ ..]) => {
-                let mut options = KeyspaceOptions::default();
-                for setting in settings {
-                    let Some((name, value)) = setting.split_once('=') else {
-                        return Err(Failure::bad_input(format!("{setting}: write NAME=VALUE")));
-                    };
-                    match name {
-                        "preset" => options = KeyspaceOptions::preset(value.parse()?),
-                        _ => options.set(name, value)?,
-                    }
-                }
+                let options = with_settings(KeyspaceOptions::default(), settings)?;
                 self.store.keyspace = db.create_keyspace(keyspace, options)?;
+            }
+            (".rename", [old, new]) => db.rename_keyspace(old, new)?,
+            (".alter", settings @ [_, ..]) => {
+                let options = with_settings(self.keyspace().options(), settings)?;
+                self.keyspace().alter(|_| options.clone())?;
             }
             (".drop", [keyspace]) if *keyspace == self.keyspace().name() => {
                 return Err(Failure::bad_input("this keyspace is in use; .use another one first"));
@@ -417,6 +416,20 @@ fn tell_missing(out: &mut impl Write, key: &[u8]) -> Result<()> {
     out.flush()?;
     eprintln!("not found: {}", escape_short(key, 200));
     Ok(())
+}
+
+/// Options with changes, each `NAME=VALUE`.
+fn with_settings(mut options: KeyspaceOptions, settings: &[&str]) -> Result<KeyspaceOptions> {
+    for setting in settings {
+        let Some((name, value)) = setting.split_once('=') else {
+            return Err(Failure::bad_input(format!("{setting}: write NAME=VALUE")));
+        };
+        match name {
+            "preset" => options = KeyspaceOptions::preset(value.parse()?),
+            _ => options.set(name, value)?,
+        }
+    }
+    Ok(options)
 }
 
 #[cfg(test)]

@@ -1,0 +1,431 @@
+//! Keyspaces that are renamed, and whose options change.
+
+use cairn::env::{Fault, Repeat, SimEnv, Survival};
+use cairn::{
+    Compression, Database, Engine, Error, ErrorKind, FilterDecision, FilterEntry, Keyspace, KeyspaceOptions,
+    Merge, Options, PlacementPolicy, Preset, Result, Retention, Time, Ttl, salvage_in,
+};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+fn options() -> Options {
+    Options::default().background_threads(0).memory_budget(1 << 20)
+}
+
+/// A change of options.
+type Change = fn(KeyspaceOptions) -> KeyspaceOptions;
+
+fn open(sim: &Arc<SimEnv>) -> Database {
+    Database::open_in(sim.clone(), "/db", options()).unwrap()
+}
+
+fn small() -> KeyspaceOptions {
+    KeyspaceOptions::default().memtable_bytes(8 << 10).block_size(512).levels(3)
+}
+
+/// Puts `keys` entries whose values compress well.
+fn fill(keyspace: &Keyspace, keys: usize, value: &str) {
+    (0..keys).for_each(|i| keyspace.put(format!("key/{i:04}"), value.repeat(30)).unwrap());
+}
+
+fn holds(keyspace: &Keyspace, keys: usize, value: &str) -> bool {
+    let value = value.repeat(30);
+    let mut entries = keyspace.iter().map(|entry| entry.unwrap());
+    let fits = (0..keys).all(|i| {
+        entries
+            .next()
+            .is_some_and(|(k, v)| k[..] == *format!("key/{i:04}").as_bytes() && v[..] == *value.as_bytes())
+    });
+    fits && entries.next().is_none()
+}
+
+fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
+    result.err().map(|e: Error| e.kind())
+}
+
+#[test]
+fn a_renamed_keyspace_has_its_content_its_handles_and_its_options() {
+    for preset in Preset::ALL {
+        let sim = SimEnv::new(1);
+        let db = open(&sim);
+        let old = db.create_keyspace("old", KeyspaceOptions::preset(preset).memtable_bytes(8 << 10)).unwrap();
+        let has_order = old.options().engine == Engine::Tree;
+        (0..200).for_each(|i| old.put(format!("{i:03}"), "v".repeat(100)).unwrap());
+        let (snapshot, begun) = (db.snapshot(), has_order.then(|| old.iter()));
+        db.rename_keyspace("old", "new").unwrap();
+        db.rename_keyspace("new", "new").unwrap();
+        assert_eq!(
+            (db.keyspaces(), old.name(), old.stats().name),
+            (vec!["new".into()], "new".into(), "new".into())
+        );
+        assert_eq!(format!("{old:?}"), "Keyspace(\"new\")");
+        old.put("after", "1").unwrap();
+        assert_eq!(kind(db.open_keyspace("old")), Some(ErrorKind::NotFound), "{preset}");
+        assert!(begun.is_none_or(|begun| begun.count() == 200), "{preset}");
+        assert_eq!(snapshot.get(&old, "after").unwrap(), None);
+        // The name is free again, for another keyspace.
+        let other = db.create_keyspace("old", KeyspaceOptions::default()).unwrap();
+        other.put("x", "of the other one").unwrap();
+        drop((other, old, snapshot));
+        for _ in 0..2 {
+            db.flush().unwrap();
+            assert!(db.check(&mut |_| ()).unwrap().problems.is_empty());
+            let new = db.open_keyspace("new").unwrap();
+            assert_eq!(new.options(), KeyspaceOptions::preset(preset).memtable_bytes(8 << 10));
+            assert_eq!((new.get("after").unwrap().unwrap(), new.get("x").unwrap()), ("1".into(), None));
+            assert!((0..200).all(|i| new.get(format!("{i:03}")).unwrap().is_some()), "{preset}");
+            assert_eq!(db.open_keyspace("old").unwrap().get("x").unwrap().unwrap(), "of the other one");
+        }
+        db.close().unwrap();
+        let db = open(&sim);
+        assert_eq!(db.keyspaces(), ["new", "old"]);
+        let new = db.open_keyspace("new").unwrap();
+        assert!((0..200).all(|i| new.get(format!("{i:03}")).unwrap().is_some()), "{preset}");
+        assert_eq!(new.options(), KeyspaceOptions::preset(preset).memtable_bytes(8 << 10));
+    }
+}
+
+#[test]
+fn older_versions_go_with_the_name() {
+    let sim = SimEnv::new(1);
+    let db = open(&sim);
+    let old = db.create_keyspace("old", small().history(Retention::All)).unwrap();
+    (1..=3).for_each(|time| old.put_at("k", format!("{time}"), Time::from_micros(time)).unwrap());
+    db.rename_keyspace("old", "new").unwrap();
+    old.alter(|options| options.compression(Compression::None)).unwrap();
+    old.put_at("k", "4", Time::from_micros(4)).unwrap();
+    drop(old);
+    db.close().unwrap();
+    let db = open(&sim);
+    let new = db.open_keyspace("new").unwrap();
+    for time in 1..=4 {
+        assert_eq!(
+            new.get_at("k", Time::from_micros(time)).unwrap().unwrap().value.unwrap(),
+            format!("{time}")
+        );
+    }
+    db.drop_keyspace("new").unwrap();
+    assert!(db.keyspaces().is_empty());
+}
+
+#[test]
+fn renames_that_are_refused_change_nothing() {
+    let sim = SimEnv::new(1);
+    let db = Database::builder().options(options()).env(sim.clone());
+    let db =
+        db.compaction_filter("filtered", |_: &FilterEntry<'_>| Ok(FilterDecision::Keep)).open("/db").unwrap();
+    let names = ["a", "b", "filtered"];
+    let spaces = names.map(|name| db.create_keyspace(name, KeyspaceOptions::default()).unwrap());
+    for (from, to, wanted) in [
+        ("missing", "c", ErrorKind::NotFound),
+        ("missing", "missing", ErrorKind::NotFound),
+        ("a", "b", ErrorKind::AlreadyExists),
+        ("a", "", ErrorKind::InvalidArgument),
+        ("a", &"n".repeat(cairn::limits::MAX_KEYSPACE_NAME_LEN + 1), ErrorKind::InvalidArgument),
+        ("filtered", "c", ErrorKind::InvalidArgument),
+    ] {
+        assert_eq!(kind(db.rename_keyspace(from, to)), Some(wanted), "{from} to {to}");
+    }
+    db.drop_keyspace("filtered").unwrap();
+    let refused = db.rename_keyspace("a", "filtered").unwrap_err();
+    assert!(refused.to_string().contains("compaction filter"), "{refused}");
+    assert_eq!((db.keyspaces(), spaces[0].name()), (vec!["a".into(), "b".into()], "a".into()));
+    assert_eq!(kind(spaces[2].alter(|options| options.levels(3))), Some(ErrorKind::Closed));
+    let reader = Database::builder().options(options()).env(sim.clone()).open_read_only("/db").unwrap();
+    assert_eq!(kind(reader.rename_keyspace("a", "c")), Some(ErrorKind::ReadOnly));
+    let of_reader = reader.open_keyspace("a").unwrap();
+    assert_eq!(kind(of_reader.alter(|options| options.block_size(512))), Some(ErrorKind::ReadOnly));
+    db.rename_keyspace("a", "c").unwrap();
+    spaces[0].alter(|options| options.block_size(512)).unwrap();
+    // A moment stays what it was; the next one has the new name.
+    assert_eq!((reader.keyspaces(), of_reader.name()), (vec!["a".into(), "b".into()], "a".into()));
+    let reader = reader.refresh().unwrap();
+    assert_eq!(reader.keyspaces(), ["b", "c"]);
+    assert_eq!(reader.open_keyspace("c").unwrap().options().block_size, 512);
+    db.close().unwrap();
+    assert_eq!(kind(spaces[0].alter(|options| options.block_size(1024))), Some(ErrorKind::Closed));
+}
+
+/// Every option but the four fixed ones, with two values.
+const CHANGES: [(&str, [&str; 2]); 20] = [
+    ("table_format", ["size_class", "btree"]),
+    ("compression", ["none", "zstd"]),
+    ("block_size", ["1024", "8192"]),
+    ("filter_bits_per_key", ["0", "16"]),
+    ("memtable_bytes", ["4096", "32768"]),
+    ("level0_tables", ["1", "4"]),
+    ("max_tables_per_guard", ["1", "3"]),
+    ("guard_policy", ["hash", "adaptive"]),
+    ("top_level_bits", ["4", "10"]),
+    ("bit_decrement", ["1", "2"]),
+    ("guards_by_size", ["false", "true"]),
+    ("level_size_percent", ["10", "100"]),
+    ("seek_cost", ["0", "4096"]),
+    ("last_level_merge_factor", ["1", "100"]),
+    ("tombstone_percent", ["0", "10"]),
+    ("space_target", ["1.05", "4"]),
+    ("skip_levels", ["false", "true"]),
+    ("placement", ["hybrid", "in_place"]),
+    ("large_up_to", ["0.2", "1"]),
+    ("ttl", ["1h", "none"]),
+];
+
+#[test]
+fn each_option_changes_and_stays_so_or_is_refused_by_its_name() {
+    let sim = SimEnv::new(1);
+    let db = open(&sim);
+    let keyspace = db.create_keyspace("k", small()).unwrap();
+    let mut wanted = small();
+    let mut seen = vec![];
+    for (name, values) in CHANGES {
+        for value in values {
+            seen.push(name);
+            wanted.set(name, value).unwrap();
+            let text = seen.len().to_string();
+            fill(&keyspace, 40, &text);
+            keyspace
+                .alter(|mut options| {
+                    options.set(name, value).unwrap();
+                    options
+                })
+                .unwrap();
+            assert_eq!(keyspace.options(), wanted, "{name}");
+            assert!(holds(&keyspace, 40, &text), "{name}");
+            fill(&keyspace, 40, "after");
+            keyspace.flush().unwrap();
+            assert!(holds(&keyspace, 40, "after"), "{name}");
+            assert!(db.check(&mut |_| ()).unwrap().problems.is_empty(), "{name}");
+        }
+    }
+    drop(keyspace);
+    db.close().unwrap();
+    let db = open(&sim);
+    let keyspace = db.open_keyspace("k").unwrap();
+    assert_eq!(keyspace.options(), wanted);
+    assert!(holds(&keyspace, 40, "after"));
+    let refused: [(&str, Change); 4] = [
+        ("engine", |o| o.engine(Engine::HashLog)),
+        ("levels", |o| o.levels(5)),
+        ("history", |o| o.history(Retention::All)),
+        ("merge", |o| o.merge(Merge::Append)),
+    ];
+    for (name, change) in refused {
+        let error = keyspace.alter(|options| change(options).ttl(Ttl::None)).unwrap_err();
+        assert!(error.kind() == ErrorKind::InvalidArgument && error.to_string().contains(name), "{error}");
+        seen.push(name);
+    }
+    let error = keyspace.alter(|options| options.block_size(1)).unwrap_err();
+    assert!(
+        error.kind() == ErrorKind::InvalidArgument && error.to_string().contains("block_size"),
+        "{error}"
+    );
+    assert_eq!(keyspace.options(), wanted);
+    // No option is left out here.
+    let missing: Vec<_> = KeyspaceOptions::specs()
+        .into_iter()
+        .map(|spec| spec.name)
+        .filter(|name| !seen.contains(name))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    // What is the same is no write.
+    db.wait_idle().unwrap();
+    let begin = sim.op_count();
+    keyspace.alter(|options| options).unwrap();
+    assert_eq!(sim.op_count(), begin);
+    // A keyspace with history has no ttl.
+    let with_history = db.create_keyspace("h", small().history(Retention::All)).unwrap();
+    let refused = with_history.alter(|options| options.ttl(Duration::from_secs(1).into()));
+    assert_eq!(kind(refused), Some(ErrorKind::InvalidArgument));
+}
+
+#[test]
+fn options_hold_from_when_the_documents_say() {
+    let sim = SimEnv::new(1);
+    let mut now = Time::from_micros(1 << 50);
+    sim.set_wall_clock(now);
+    let mut pass_a_minute = || {
+        now = now.saturating_add(Duration::from_secs(61));
+        sim.set_wall_clock(now);
+    };
+    let db = open(&sim);
+    let k = db.create_keyspace("k", small().compression(Compression::None)).unwrap();
+    // Tables: those that are written later.
+    fill(&k, 100, "compressible");
+    k.flush().unwrap();
+    let before = k.stats().table_bytes;
+    k.alter(|options| options.compression(Compression::Lz4)).unwrap();
+    assert_eq!(k.stats().table_bytes, before);
+    k.compact().unwrap();
+    assert_eq!(k.stats().table_bytes, before, "a table in its place stays");
+    k.rewrite().unwrap();
+    assert!(k.stats().table_bytes < before / 4, "{} of {before}", k.stats().table_bytes);
+    // Puts: from the next one on.
+    assert_eq!(db.stats().values.bytes, 0);
+    k.alter(|options| options.placement(PlacementPolicy::Hybrid).ttl(Duration::from_secs(60).into()))
+        .unwrap();
+    k.put("large", "v".repeat(4000)).unwrap();
+    k.flush().unwrap();
+    assert!(db.stats().values.bytes >= 4000);
+    pass_a_minute();
+    assert!(k.get("large").unwrap().is_none() && k.get("key/0000").unwrap().is_some());
+    k.alter(|options| options.ttl(Ttl::None)).unwrap();
+    k.put("stays", "1").unwrap();
+    pass_a_minute();
+    assert!(k.get("stays").unwrap().is_some());
+    // Compactions: a tree becomes a leveled one.
+    k.alter(|options| options.placement(PlacementPolicy::InPlace).max_tables_per_guard(8).level0_tables(64))
+        .unwrap();
+    for round in 0..10 {
+        fill(&k, 100, &round.to_string());
+        k.flush().unwrap();
+    }
+    let level0 = |k: &Keyspace| k.stats().levels[0].tables;
+    assert!(level0(&k) > 1, "{}", level0(&k));
+    k.alter(|options| options.level0_tables(1).max_tables_per_guard(1)).unwrap();
+    // Without a further write.
+    assert_eq!(level0(&k), 0);
+    assert!(k.get("key/0099").unwrap().unwrap() == "9".repeat(30));
+}
+
+#[test]
+fn alterations_of_several_threads_are_all_there() {
+    let db = Database::open_in(SimEnv::new(1), "/db", options()).unwrap();
+    let keyspace = db.create_keyspace("k", small()).unwrap();
+    let calls = AtomicUsize::new(0);
+    let changes: [Change; 4] = [
+        |o| {
+            let more = o.block_size + 1;
+            o.block_size(more)
+        },
+        |o| {
+            let more = o.level0_tables + 1;
+            o.level0_tables(more)
+        },
+        |o| {
+            let more = o.seek_cost + 1;
+            o.seek_cost(more)
+        },
+        |o| {
+            let more = o.tombstone_percent + 1;
+            o.tombstone_percent(more)
+        },
+    ];
+    std::thread::scope(|scope| {
+        for change in changes {
+            let (keyspace, calls) = (&keyspace, &calls);
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    keyspace
+                        .alter(|options| {
+                            calls.fetch_add(1, Ordering::Relaxed);
+                            std::thread::yield_now();
+                            change(options)
+                        })
+                        .unwrap();
+                }
+            });
+        }
+        scope.spawn(|| (0..20).for_each(|i| db.rename_keyspace(&keyspace.name(), &format!("k{i}")).unwrap()));
+    });
+    let (before, after) = (small(), keyspace.options());
+    let grown = [
+        after.block_size - before.block_size,
+        after.level0_tables - before.level0_tables,
+        (after.seek_cost - before.seek_cost) as usize,
+        (after.tombstone_percent - before.tombstone_percent) as usize,
+    ];
+    assert_eq!((grown, db.keyspaces()), ([20; 4], vec!["k19".into()]));
+    assert!(calls.load(Ordering::Relaxed) >= 80);
+}
+
+/// A name and an option change together, or not at all, whatever happens.
+#[test]
+fn a_crash_or_a_failure_leaves_a_keyspace_as_it_was_or_as_it_is_to_be() {
+    let prepare = |seed| {
+        let sim = SimEnv::new(seed);
+        let db = Database::open_in(sim.clone(), "/db", options().manifest_cap(1 << 10)).unwrap();
+        let keyspace = db.create_keyspace("old", small().history(Retention::All)).unwrap();
+        fill(&keyspace, 50, "v");
+        db.sync().unwrap();
+        (sim, db, keyspace)
+    };
+    let change = |db: &Database, keyspace: &Keyspace| {
+        (db.rename_keyspace("old", "new"), keyspace.alter(|options| options.block_size(1024)))
+    };
+    let operations = {
+        let (sim, db, keyspace) = prepare(1);
+        let begin = sim.op_count();
+        let (renamed, altered) = change(&db, &keyspace);
+        renamed.and(altered).unwrap();
+        sim.op_count() - begin
+    };
+    let mut met = [0; 4];
+    let mut inspect = |sim: &Arc<SimEnv>, renamed: bool, altered: bool, what: &str| {
+        let db = open(sim);
+        let names = db.keyspaces();
+        let keyspace = db.open_keyspace(&names[0]).unwrap();
+        let state = (&names[0][..], keyspace.options().block_size);
+        met[[("old", 512), ("new", 512), ("new", 1024), ("old", 1024)]
+            .iter()
+            .position(|s| *s == state)
+            .expect(what)] += 1;
+        assert!(!renamed || state.0 == "new", "{what}");
+        assert!(!altered || state.1 == 1024, "{what}");
+        assert!(names.len() == 1 && holds(&keyspace, 50, "v"), "{what}");
+    };
+    for n in 0..=operations {
+        let (sim, db, keyspace) = prepare(n);
+        sim.crash_at(sim.op_count() + n);
+        let (renamed, altered) = change(&db, &keyspace);
+        for kind in Survival::ALL {
+            let what = format!("crash at operation {n}, {kind:?}, {renamed:?}, {altered:?}");
+            inspect(&sim.crash_clone(kind, n), renamed.is_ok(), altered.is_ok(), &what);
+        }
+    }
+    for (n, fault) in (0..operations).flat_map(|n| [Fault::EIO, Fault::ENOSPC].map(|fault| (n, fault))) {
+        let (sim, db, keyspace) = prepare(n);
+        sim.fail_op(sim.op_count() + n, fault, Repeat::Once);
+        let (renamed, altered) = change(&db, &keyspace);
+        sim.clear_faults();
+        let what = format!("{fault:?} at operation {n}, {renamed:?}, {altered:?}");
+        // What failed is not there, and the database goes on or refuses writes.
+        let name = if renamed.is_ok() { "new" } else { "old" };
+        assert_eq!((keyspace.name(), db.keyspaces()), (name.into(), vec![name.into()]), "{what}");
+        assert_eq!(keyspace.options().block_size, if altered.is_ok() { 1024 } else { 512 }, "{what}");
+        drop((db, keyspace));
+        inspect(&sim, renamed.is_ok(), altered.is_ok(), &what);
+    }
+    assert!(met.iter().all(|times| *times > 0), "{met:?}");
+}
+
+#[test]
+fn salvage_knows_the_new_name_and_the_new_options() {
+    let sim = SimEnv::new(1);
+    let db = open(&sim);
+    let keyspace = db.create_keyspace("old", small()).unwrap();
+    fill(&keyspace, 200, "v");
+    db.flush().unwrap();
+    db.rename_keyspace("old", "new").unwrap();
+    keyspace.alter(|options| options.block_size(1024)).unwrap();
+    keyspace.rewrite().unwrap();
+    drop(keyspace);
+    db.close().unwrap();
+    let with_manifest = sim.crash_clone(Survival::ALL[0], 1);
+    let mut manifests = 0;
+    for path in sim.list_files() {
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("manifest")) {
+            cairn::env::Env::remove(&*sim, &path).unwrap();
+            manifests += 1;
+        }
+    }
+    assert!(manifests > 0);
+    for (sim, options) in [(with_manifest, small().block_size(1024)), (sim, KeyspaceOptions::default())] {
+        salvage_in(sim.clone(), "/db", "/out", self::options()).unwrap();
+        let db = Database::open_in(sim, Path::new("/out"), self::options()).unwrap();
+        let keyspace = db.open_keyspace("new").unwrap();
+        assert!(holds(&keyspace, 200, "v"));
+        assert_eq!(keyspace.options(), options);
+    }
+}
