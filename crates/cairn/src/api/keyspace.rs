@@ -90,6 +90,8 @@ impl Keyspace {
     /// changed; `Locked` in a forked child; `ReadOnly` after a sync failed; `Closed`.
     pub fn alter(&self, mut change: impl FnMut(KeyspaceOptions) -> KeyspaceOptions) -> Result<()> {
         let db = self.database();
+        // Compactions that become due run here without background threads, and closing waits for them.
+        let _call = db.begin_call()?;
         loop {
             let before = self.inner.settings.load_full();
             let options = change(before.options.clone());
