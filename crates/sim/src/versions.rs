@@ -59,6 +59,8 @@ struct Model {
     versions: BTreeMap<Vec<u8>, BTreeMap<Time, Written>>,
     /// What a later write to the same key at the same time replaced.
     replaced: Vec<(Vec<u8>, Time, Written)>,
+    /// The range deletes, whether a key was there or not.
+    ranges: Vec<(Vec<u8>, Vec<u8>, Time)>,
     last: Time,
 }
 
@@ -88,6 +90,7 @@ impl Model {
                 versions.insert(time, Written::DeletedByRange);
             }
         }
+        self.ranges.push((from.to_vec(), to.to_vec(), time));
         self.last = self.last.max(time);
     }
 
@@ -637,11 +640,11 @@ fn keeps(found: &[Version], model: &Model, retention: Retention, now: Time) {
         // Where what followed has expired, a version ends as if it had been deleted then. There is a later version.
         let ended = found.get(i + 1).is_some_and(|v| v.key == version.key && v.until == Some(version.time));
         let is_end = version.value.is_none() && version.until.is_some() && ended;
-        // Where a late delete between a value and its range delete has expired, the range delete is the end again.
-        let at_its_time =
-            model.versions.get(&version.key[..]).and_then(|versions| versions.get(&version.time));
-        let is_range_delete =
-            version.value.is_none() && ended && matches!(at_its_time, Some(Written::DeletedByRange));
+        // Where a delete between a value and a range delete has expired, the range delete is the end.
+        let covers = |(from, to, time): &(Vec<u8>, Vec<u8>, Time)| {
+            *time == version.time && from[..] <= version.key[..] && version.key[..] < to[..]
+        };
+        let is_range_delete = version.value.is_none() && ended && model.ranges.iter().any(covers);
         let was_written = written.is_some_and(|w| w.value == version.value);
         assert!(was_written || was_replaced || is_end || is_range_delete, "{version:?} was not written");
     }
