@@ -562,5 +562,6 @@ fn moments_that_threads_close_and_drop_beside_all_other_calls_end_with_closed_an
     space.compact().unwrap();
     space.put("end", "").unwrap();
     db.flush().unwrap();
+    db.wait_idle().unwrap();
     assert_eq!(db.stats().files_for_readers, 0);
 }
