@@ -83,6 +83,10 @@ bugs! {
     DropFreesLogs,
     /// a renamed or altered keyspace is what it was after the next opening
     ForgetAlteration,
+    /// an opening takes a table that a keyspace and its clone have for two tables: its file goes with the first of them
+    ForgetSharing,
+    /// a clone of a keyspace has what was in its tables, without what was in memory
+    CloneWithoutFlush,
     /// the manifest names the tables of a flush of several keyspaces before their directory is synced
     NameTablesBeforeSync,
     /// a flush does not sync the earlier writes of other keyspaces

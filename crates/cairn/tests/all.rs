@@ -6,6 +6,7 @@
 mod child;
 
 mod alter;
+mod clones;
 mod compact_beside;
 mod copies;
 mod cursors;

@@ -62,6 +62,8 @@ pub enum Command {
     Size(keyspaces::SizeArgs),
     /// Rename a keyspace
     Rename(keyspaces::RenameArgs),
+    /// Make a keyspace with the content of another one
+    Clone(keyspaces::CloneArgs),
     /// Change options of a keyspace
     Alter(keyspaces::AlterArgs),
     /// Remove a keyspace with all its data

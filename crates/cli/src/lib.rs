@@ -60,6 +60,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Keyspaces(args) => keyspaces::keyspaces(args)?,
         Command::Size(args) => keyspaces::size(args)?,
         Command::Rename(args) => keyspaces::rename(args)?,
+        Command::Clone(args) => keyspaces::clone_keyspace(args)?,
         Command::Alter(args) => keyspaces::alter(args)?,
         Command::Drop(args) => keyspaces::drop_keyspace(args)?,
         Command::Stats(args) => stats::stats(args)?,

@@ -369,6 +369,14 @@ fn keyspaces_are_listed_measured_and_dropped() {
     cairn.run("rename", &["hashed", "x"]).fails(2, &["hashed", "by hash"]);
     assert_eq!(cairn.run("rename", &["by hash", "default"]).code, 2);
     cairn.ok("rename", &["by hash", "hashed"]);
+    cairn.ok("clone", &["default", "twin"]);
+    assert_eq!(cairn.ok("scan", &["-k", "twin"]), cairn.ok("scan", &[]));
+    cairn.ok("put", &["-k", "twin", "a/1", "another"]);
+    assert_ne!(cairn.ok("get", &["-k", "twin", "a/1"]), cairn.ok("get", &["a/1"]));
+    cairn.run("clone", &["default", "twin"]).fails(2, &["twin", "exists"]);
+    cairn.run("clone", &["nothing", "x"]).fails(2, &["nothing", "default"]);
+    cairn.run("clone", &["hashed", "x"]).fails(2, &["order"]);
+    cairn.ok("drop", &["twin", "--yes"]);
     cairn.ok("alter", &["default", "--set", "compression=none", "--set", "ttl=1h"]);
     cairn.run("alter", &["default", "--set", "levels=3"]).fails(2, &["levels is 6", "cannot be changed"]);
     cairn.run("alter", &["default", "--set", "compression"]).fails(2, &["NAME=VALUE"]);

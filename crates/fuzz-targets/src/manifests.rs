@@ -7,9 +7,7 @@ use record::{SegmentKind, SegmentWriter};
 use std::path::Path;
 use std::sync::Arc;
 use table::{BlockCache, TableCache};
-use tree::{
-    DatabaseEdit, LiveTable, Manifest, ManifestState, VersionEdit, check_version, manifest_file_name,
-};
+use tree::{DatabaseEdit, LiveTable, Manifest, ManifestState, check_version, manifest_file_name};
 
 const NUMBER: u64 = 3;
 
@@ -25,7 +23,6 @@ fn read(env: &Arc<dyn Env>, number: u64) -> Result<ManifestState, Error> {
 fn whole(state: &ManifestState) -> DatabaseEdit {
     DatabaseEdit {
         created: state.keyspaces.values().map(|k| k.description.clone()).collect(),
-        trees: state.keyspaces.iter().map(|(id, k)| (*id, VersionEdit::snapshot(&k.version))).collect(),
         next_file: state.next_file,
         next_keyspace: state.next_keyspace,
         last_seq: state.last_seq,
@@ -34,6 +31,7 @@ fn whole(state: &ManifestState) -> DatabaseEdit {
         closed: state.closed.iter().map(|(&number, &len)| tree::LogClosed { number, len }).collect(),
         ..DatabaseEdit::default()
     }
+    .with_trees(state.keyspaces.iter().map(|(id, k)| (*id, &*k.version)))
 }
 
 /// With flag 1, the input is records (each a two-byte length and the bytes) for a manifest that is a valid segment.

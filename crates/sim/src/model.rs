@@ -63,6 +63,14 @@ impl Model {
         self.incarnations
     }
 
+    /// Creates a keyspace with what another one has and, for readers from before, has had.
+    pub fn clone_keyspace(&mut self, name: &str, new: &str) -> Incarnation {
+        let content = self.maps[&self.names[name]].clone();
+        let clone = self.create(new);
+        self.maps.insert(clone, content);
+        clone
+    }
+
     /// Renames a keyspace.
     pub fn rename(&mut self, name: &str, new: &str) {
         let renamed = self.names.remove(name).expect("the keyspace exists");

@@ -85,6 +85,8 @@ fn suite(bug: Bug) -> Suite {
         | Bug::WrongSizeClass
         | Bug::DropDeleteEarly
         | Bug::ForgetAlteration
+        | Bug::CloneWithoutFlush
+        | Bug::ForgetSharing
         | Bug::FilterDeniesKeys => MODEL,
         Bug::SkipDirectorySync
         | Bug::AcknowledgeBeforeSync

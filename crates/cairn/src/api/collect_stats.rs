@@ -41,6 +41,7 @@ pub(crate) fn keyspace_stats(db: &DbInner, keyspace: &KeyspaceInner, cursors: He
         memtable_bytes: read_state.memtable.used_bytes() as u64,
         immutable_memtables: read_state.immutable.len(),
         table_bytes: version.bytes(),
+        shared_bytes: shared_bytes(version),
         flush,
         levels,
         uncommitted_guards: version.uncommitted.len(),
@@ -68,6 +69,12 @@ fn metadata_bytes(keyspace: &KeyspaceInner) -> u64 {
     let guards: usize =
         read_state.version.levels.iter().flat_map(|l| &l.guards).map(|g| 120 + g.key.len()).sum();
     (tables + guards + read_state.ranges().map_or(0, |ranges| ranges.memory_bytes())) as u64
+}
+
+/// Bytes of the tables that other keyspaces have, too.
+fn shared_bytes(version: &tree::Version) -> u64 {
+    let shared = version.tables().filter(|(_, table)| table.is_shared());
+    shared.map(|(_, table)| table.meta.file_size).sum()
 }
 
 /// The damaged tables of a version.

@@ -177,6 +177,42 @@ impl Database {
         self.inner().rename_keyspace(name, new)
     }
 
+    /// Makes a keyspace `new` with the content and the options of the keyspace `name`. From then on the two are independent: each can be written to, altered
+    /// and dropped.
+    ///
+    /// The clone has all that was written before the call, and it is durable on return. What other threads write meanwhile may be in it or not: it has the
+    /// state after one of the commits. Older versions (`history`) are cloned, too. A snapshot that began before shows in the clone
+    /// what it shows in the other one.
+    ///
+    /// Cost: what the keyspace has in memory is flushed; then one small synced write, with about 100 bytes for each table. Nothing is copied: the two have their
+    /// tables in common until compactions of one of them replace these, and a file goes when neither has it. So at first the clone takes no disk space, and
+    /// later as much as the two differ, and what their compactions have written anew.
+    ///
+    /// ```
+    /// use cairn::{Database, KeyspaceOptions};
+    ///
+    /// # fn main() -> cairn::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = Database::open(dir.path().join("db"))?;
+    /// let accounts = db.keyspace("accounts", KeyspaceOptions::default())?;
+    /// accounts.put("alice", "100")?;
+    ///
+    /// let trial = db.clone_keyspace("accounts", "trial")?;
+    /// trial.put("alice", "0")?;
+    /// assert_eq!(accounts.get("alice")?.unwrap(), "100");
+    /// db.drop_keyspace("trial")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `NotFound` when there is no keyspace `name`; `AlreadyExists` when there is one with the name `new`; `InvalidArgument` when `new` is empty or too
+    /// long, the keyspace has no order (`engine` = `hash_log`), or has an option that excludes a compaction filter while the database was opened with one for
+    /// `new`; those of a flush; `NoSpace`, `Io`: nothing was made; `Locked` in a forked child; `ReadOnly` after a sync failed; `Closed`.
+    pub fn clone_keyspace(&self, name: &str, new: &str) -> Result<Keyspace> {
+        self.inner().clone_keyspace(name, new).map(|inner| self.keyspace_handle(inner))
+    }
+
     /// Drops the keyspace `name` with all its data. The space is freed once no iterator reads it, and no snapshot is left
     /// that began beside a compaction of it with a filter. Handles of the keyspace fail with
     /// `Closed` from then on.

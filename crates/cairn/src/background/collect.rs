@@ -98,7 +98,10 @@ impl DbInner {
         let versions = state.keyspaces.values().map(|k| k.tree.version());
         let tables = versions
             .flat_map(|v| v.tables().map(|(_, table)| table.clone()).filter(refers).collect::<Vec<_>>());
-        let tables = tables.collect();
+        let mut tables: Vec<Arc<LiveTable>> = tables.collect();
+        let mut seen = HashSet::new();
+        // Keyspaces that were cloned have tables in common.
+        tables.retain(|table| seen.insert(table.meta.number));
         let has_entries = |keyspace: &&Arc<KeyspaceInner>| {
             let log = keyspace.hash_log.as_ref();
             log.is_some_and(|log| files.iter().any(|file| log.index.find(file.file).is_some()))

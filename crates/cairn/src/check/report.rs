@@ -36,7 +36,11 @@ impl CheckReport {
         progress: &mut dyn FnMut(&CheckProgress),
         go_on: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
-        let tables: Vec<&Arc<LiveTable>> = versions.iter().flat_map(|v| v.tables().map(|(_, t)| t)).collect();
+        let mut tables: Vec<&Arc<LiveTable>> =
+            versions.iter().flat_map(|v| v.tables().map(|(_, t)| t)).collect();
+        let mut seen = HashSet::new();
+        // Keyspaces that were cloned have tables in common.
+        tables.retain(|table| seen.insert(table.meta.number));
         let bytes_total = tables.iter().map(|t| t.meta.file_size).sum();
         let mut done = 0;
         for table in tables {

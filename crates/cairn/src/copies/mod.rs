@@ -1,14 +1,15 @@
-//! Copies of a moment of an open database: checkpoints and backups; and databases made from backups.
+//! Copies of a moment of an open database: checkpoints and backups; and databases made from backups. And clones of keyspaces.
 //!
-//! A copy is what a power cut would leave at that moment if all that was written had been synced: an opening recovers it as it recovers a
-//! database after a crash. So nothing is flushed for a copy, and nothing but a log is closed.
+//! A copy of a database is what a power cut would leave at that moment if all that was written had been synced: an opening recovers it as it recovers a
+//! database after a crash. So nothing is flushed for it, and nothing but a log is closed.
 //!
-//! Imports `types`, `wal`, `state` and `open`, and calls methods of `background`, `disk` and `seal`. Absent: changes of what is in the files of a
+//! Imports `types`, `wal`, `state`, `disk` and `open`, and calls methods of `background` and `seal`. Absent: changes of what is in the tables and logs of a
 //! database.
 
 mod backup;
 mod backups;
 mod checkpoint;
+mod clone_keyspace;
 mod moment;
 mod new_directory;
 

@@ -8,7 +8,7 @@ use hashlog::hint_file_name;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use table::table_file_name;
-use tree::{DatabaseEdit, LiveTable, Version, VersionEdit};
+use tree::{DatabaseEdit, LiveTable, Version};
 use values::{Walk, value_file_name};
 
 /// A file that is part of a copy.
@@ -66,11 +66,11 @@ impl Moment {
     /// The state, as the first edit of a manifest of [`Moment::manifest_number`].
     pub(super) fn state(&self) -> DatabaseEdit {
         DatabaseEdit {
-            trees: self.versions.iter().map(|(id, version)| (*id, VersionEdit::snapshot(version))).collect(),
             next_file: self.manifest_number() + 1,
             closed: self.logs.closed(),
             ..self.state.clone()
         }
+        .with_trees(self.versions.iter().map(|(id, version)| (*id, &**version)))
     }
 
     /// All tables, by number.

@@ -5,7 +5,7 @@ use super::keyspaces::missing;
 use crate::state::{DbInner, KeyspaceInner, Settings, check_name};
 use crate::types::KeyspaceOptions;
 use base::planted::{Bug, planted};
-use base::{Error, ErrorKind, Result};
+use base::{Error, Result};
 use std::sync::Arc;
 use tree::{DatabaseEdit, Manifest};
 
@@ -21,9 +21,7 @@ impl DbInner {
             if name == new {
                 return Ok(());
             }
-            if state.by_name(new).is_some() {
-                return Err(Error::new(ErrorKind::AlreadyExists, format!("keyspace {new:?} exists already")));
-            }
+            state.check_free(new)?;
             keyspace
         };
         if let Some(name) = [name, new].into_iter().find(|name| self.filters.get(name).is_some()) {

@@ -1,9 +1,9 @@
 //! The manifest of an open database: appends edits, and starts a new manifest when the present one is long.
 
-use crate::state::{DbInner, FlushedCounts, KeyspaceState, PanicGuard, State};
+use crate::state::{DbInner, FlushedCounts, PanicGuard, State};
 use crate::sync::Ordering;
 use base::Result;
-use tree::{DatabaseEdit, Manifest, ManifestError, VersionEdit};
+use tree::{DatabaseEdit, Manifest, ManifestError};
 
 impl DbInner {
     /// Makes an edit durable. The caller holds the manifest.
@@ -53,14 +53,13 @@ impl DbInner {
         // Produces the present state from an empty one.
         let edit = {
             let state = self.state.lock();
-            let tree = |(id, k): (&u64, &KeyspaceState)| (*id, VersionEdit::snapshot(k.tree.version()));
             DatabaseEdit {
-                trees: state.keyspaces.iter().map(tree).collect(),
                 newest_log: self.logs.begun.established(),
                 min_log: self.min_log(&state, &FlushedCounts::default()),
                 closed: self.logs.closed.synced(),
                 ..self.state_without_trees(&state)
             }
+            .with_trees(state.keyspaces.iter().map(|(id, k)| (*id, &**k.tree.version())))
         };
         let _watch = PanicGuard::new(self, "a writer of the manifest");
         match Manifest::create(&self.env, &self.dir, self.new_number(), &edit) {

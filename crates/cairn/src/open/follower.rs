@@ -30,7 +30,7 @@ use base::{Error, ErrorKind, Result, Seq};
 use env::{Env, FileLock};
 use memtable::{Memtable, SpareMemory};
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,7 +102,7 @@ impl Follower {
             };
             // What was applied in part is of no use.
             let read = self.read.take();
-            read.iter().flat_map(|read| read.keyspaces.values()).for_each(|k| mark_obsolete(k, None));
+            read.iter().for_each(|read| mark_obsolete(&read.keyspaces, &Keyspaces::new()));
             let may_pass = matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotFound);
             if !may_pass || attempt == ATTEMPTS || self.at.newest_manifest()?.is_none() {
                 return Err(error);
@@ -228,7 +228,7 @@ impl Read {
         let state = &manifest.state;
         let known = known.map_or_else(Keyspaces::new, |known| known.keyspaces);
         let mut keyspaces = at.keyspaces(state, &known)?;
-        known.iter().for_each(|(id, known)| mark_obsolete(known, keyspaces.get(id)));
+        mark_obsolete(&known, &keyspaces);
         // After the manifest: a log that it names is there. And after the indexes, which may take long.
         let logs = Files::list(&at.env, &at.dir)?.needed_logs(&at.dir, state)?;
         let inserter = at.inserter(state);
@@ -297,10 +297,9 @@ impl Read {
         let state = &self.manifest.state;
         let new = at.keyspaces(state, &self.keyspaces)?;
         let known = std::mem::replace(&mut self.keyspaces, new);
+        mark_obsolete(&known, &self.keyspaces);
         for (id, known) in known {
-            let keyspace = self.keyspaces.get_mut(&id);
-            mark_obsolete(&known, keyspace.as_deref());
-            let Some(keyspace) = keyspace else { continue };
+            let Some(keyspace) = self.keyspaces.get_mut(&id) else { continue };
             let flushed = keyspace.tree.version().flushed_seq;
             keyspace.has_expiries = known.has_expiries;
             let mut full = Vec::new();
@@ -376,14 +375,19 @@ fn unflushed(memtable: Arc<Memtable>, flushed: Seq, at: &Place) -> Result<Option
     }
 }
 
-/// The tables of a keyspace that its newer state does not have are closed when no moment has them any more.
-fn mark_obsolete(known: &Replayed, new: Option<&Replayed>) {
-    let before = known.tree.version();
-    if new.is_some_and(|new| Arc::ptr_eq(before, new.tree.version())) {
-        return;
+/// Tables that no keyspace has any more are closed when no moment has them any more.
+fn mark_obsolete(known: &Keyspaces, new: &Keyspaces) {
+    let is_changed = |(id, known): &(&u64, &Replayed)| {
+        !new.get(id).is_some_and(|new| Arc::ptr_eq(known.tree.version(), new.tree.version()))
+    };
+    let changed = known.iter().filter(is_changed);
+    let tables = changed.flat_map(|(_, known)| known.tree.version().tables());
+    let mut gone: HashMap<u64, &Arc<LiveTable>> =
+        tables.map(|(_, table)| (table.meta.number, table)).collect();
+    if !gone.is_empty() {
+        // Also those of other keyspaces, which may have the same tables.
+        let still_there = new.values().flat_map(|new| new.tree.version().tables());
+        still_there.for_each(|(_, table)| _ = gone.remove(&table.meta.number));
     }
-    let numbers = |version: &tree::Version| version.tables().map(|(_, t)| t.meta.number).collect();
-    let now: HashSet<u64> = new.map(|new| numbers(new.tree.version())).unwrap_or_default();
-    let is_gone = |table: &&Arc<LiveTable>| !now.contains(&table.meta.number);
-    before.tables().map(|(_, table)| table).filter(is_gone).for_each(|table| table.set_obsolete());
+    gone.values().for_each(|table| table.set_obsolete());
 }

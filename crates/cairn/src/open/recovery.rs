@@ -23,7 +23,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use tree::{DatabaseEdit, Manifest, ManifestError, Tree, VersionEdit, manifest_file_name};
+use tree::{DatabaseEdit, Manifest, ManifestError, Tree, manifest_file_name};
 use values::{SegmentFile, value_file_name};
 
 /// Largest accepted number of a file or keyspace.
@@ -208,13 +208,11 @@ impl Recovery {
         // The manifest before the log: a log without a manifest would look like the rest of a lost database. The manifest names the log
         // only once it exists, so that from then on its absence is damage.
         let number = self.parts.next_file.fetch_add(1, Ordering::Relaxed);
-        let tree = |(id, k): (&u64, &Replayed)| (*id, VersionEdit::snapshot(k.tree.version()));
         let mut edit = DatabaseEdit {
             created: keyspaces
                 .iter()
                 .map(|(id, k)| k.options.description(*id, &k.name, k.history_of))
                 .collect(),
-            trees: keyspaces.iter().map(tree).collect(),
             next_file: self.parts.next_file.load(Ordering::Relaxed),
             next_keyspace: self.state.next_keyspace,
             last_seq: end.seq,
@@ -224,7 +222,8 @@ impl Recovery {
             value_files: self.parts.tables.segments.value_files(),
             hints: keyspaces.iter().flat_map(|(id, k)| k.hints(*id)).collect(),
             ..DatabaseEdit::default()
-        };
+        }
+        .with_trees(keyspaces.iter().map(|(id, k)| (*id, &**k.tree.version())));
         self.name_kept_logs(&mut edit);
         Manifest::create(&self.parts.env, &self.parts.dir, number, &edit).map_err(|e| match e {
             ManifestError::Rejected(e) => e,

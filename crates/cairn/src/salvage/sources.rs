@@ -85,8 +85,8 @@ pub(super) struct Salvage<'a> {
     bereft: BTreeSet<u64>,
 }
 
-/// What a manifest says of a table: its keyspace and metadata. `None` when no manifest names it.
-type Named = Option<(u64, TableMeta)>;
+/// What a manifest says of a table: its keyspaces, more than one if some were cloned, and its metadata. `None` when no manifest names it.
+type Named = Option<(BTreeSet<u64>, TableMeta)>;
 
 /// Keyspaces known only from a table get numbers from here downwards.
 const UNKNOWN: u64 = u64::MAX;
@@ -317,11 +317,15 @@ impl<'a> Salvage<'a> {
         match &self.state {
             Some(state) => {
                 for (id, keyspace) in &state.keyspaces {
-                    let tables = keyspace.version.tables().map(|(_, t)| &t.meta);
-                    all.extend(tables.map(|meta| (meta.number, Some((*id, meta.clone())))));
+                    for (_, table) in keyspace.version.tables() {
+                        let named = all.entry(table.meta.number).or_default();
+                        let (keyspaces, _) =
+                            named.get_or_insert_with(|| (BTreeSet::new(), table.meta.clone()));
+                        keyspaces.insert(*id);
+                    }
                 }
                 let missing = all.iter().filter(|(number, _)| there.binary_search(number).is_err());
-                self.bereft = missing.filter_map(|(_, named)| Some(named.as_ref()?.0)).collect();
+                self.bereft = missing.flat_map(|(_, named)| ids_of(named)).collect();
             }
             None => {
                 all.extend(there.iter().filter(|n| !self.remains.removed.contains(n)).map(|n| (*n, None)));
@@ -353,19 +357,23 @@ impl<'a> Salvage<'a> {
                 Ok(survey) => survey,
                 Err(e) if e.kind() == ErrorKind::Unsupported => return Err(e),
                 Err(e) => {
-                    let id = named.as_ref().map(|(id, _)| *id);
-                    losses.push((id, whole_loss(&name, &named, &e)));
-                    if let Some(keyspace) = id.and_then(|id| self.keyspaces.get_mut(&id)) {
-                        keyspace.wounded = true;
+                    if named.is_none() {
+                        losses.push((None, whole_loss(&name, &named, &e)));
+                    }
+                    for id in ids_of(&named) {
+                        losses.push((Some(id), whole_loss(&name, &named, &e)));
+                        if let Some(keyspace) = self.keyspaces.get_mut(&id) {
+                            keyspace.wounded = true;
+                        }
                     }
                     continue;
                 }
             };
-            let id = match &named {
-                Some((id, _)) => *id,
+            let ids = match &named {
+                Some((ids, _)) => ids.clone(),
                 None if !self.counts(&name, &survey) => continue,
                 None => match self.owner(number, &survey) {
-                    Some(id) => id,
+                    Some(id) => BTreeSet::from([id]),
                     None => {
                         self.note(format!("{name} belongs to a keyspace that was dropped, and is left out"));
                         continue;
@@ -380,21 +388,23 @@ impl<'a> Salvage<'a> {
                 read: survey.entries,
                 outcome: outcome(&survey, lost.len()),
             });
-            let keyspace = self.keyspace(id);
-            keyspace.wounded |= !lost.is_empty();
-            keyspace.newest = keyspace.newest.max(survey.max_seq);
-            if survey.entries > 0 {
-                keyspace.tables.push(TableSource {
-                    number,
-                    fingerprint: survey.fingerprint,
-                    smallest: survey.smallest,
-                    largest: survey.largest,
-                    min_seq: survey.min_seq,
-                    seq_shift: shift_of(&named),
-                });
-            }
             let newest = meta.map_or(Seq::MAX, |meta| meta.max_seq);
-            losses.extend(lost.into_iter().map(|loss| (Some(id), (newest, loss))));
+            for id in ids {
+                let keyspace = self.keyspace(id);
+                keyspace.wounded |= !lost.is_empty();
+                keyspace.newest = keyspace.newest.max(survey.max_seq);
+                if survey.entries > 0 {
+                    keyspace.tables.push(TableSource {
+                        number,
+                        fingerprint: survey.fingerprint,
+                        smallest: survey.smallest.clone(),
+                        largest: survey.largest.clone(),
+                        min_seq: survey.min_seq,
+                        seq_shift: shift_of(&named),
+                    });
+                }
+                losses.extend(lost.iter().map(|loss| (Some(id), (newest, loss.clone()))));
+            }
         }
         for (id, (newest, mut loss)) in losses {
             loss.keyspace = id.and_then(|id| self.keyspaces.get(&id)).map(|k| k.name.clone());
@@ -469,6 +479,11 @@ impl Loss {
         let problem = Problem::of(file, error);
         Loss { offset: problem.offset, ..Loss::new(problem.file, problem.what) }
     }
+}
+
+/// The keyspaces that have the table, as a manifest says.
+fn ids_of(named: &Named) -> impl Iterator<Item = u64> {
+    named.iter().flat_map(|(ids, _)| ids.iter().copied())
 }
 
 fn whole_loss(name: &str, named: &Named, error: &Error) -> (Seq, Loss) {

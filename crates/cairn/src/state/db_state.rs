@@ -10,7 +10,7 @@ use super::read_state::ReadState;
 use super::settings::Settings;
 use crate::sync::{AtomicU64, Ordering};
 use crate::types::Options;
-use base::{Error, Seq, Time};
+use base::{Error, ErrorKind, Result, Seq, Time};
 use memtable::Memtable;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -158,6 +158,14 @@ impl State {
 
     pub(crate) fn by_name(&self, name: &str) -> Option<&KeyspaceState> {
         self.names.get(name).map(|id| &self.keyspaces[id])
+    }
+
+    /// An error if a keyspace has this name.
+    pub(crate) fn check_free(&self, name: &str) -> Result<()> {
+        match self.by_name(name) {
+            None => Ok(()),
+            Some(_) => Err(Error::new(ErrorKind::AlreadyExists, format!("keyspace {name:?} exists already"))),
+        }
     }
 
     pub(crate) fn insert(&mut self, keyspace: KeyspaceState) {

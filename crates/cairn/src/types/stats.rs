@@ -208,6 +208,8 @@ pub struct KeyspaceStats {
     pub immutable_memtables: usize,
     /// Bytes of all its tables.
     pub table_bytes: u64,
+    /// Bytes of those that it has in common with others ([`Database::clone_keyspace`](crate::Database::clone_keyspace)), which take disk space once.
+    pub shared_bytes: u64,
     /// Flushes.
     pub flush: IoStats,
     /// Level 0 and the levels of guards.

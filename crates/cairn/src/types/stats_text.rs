@@ -139,6 +139,13 @@ impl fmt::Display for KeyspaceStats {
         let (tables, memtable) = (Bytes(self.table_bytes), Bytes(self.memtable_bytes));
         write!(f, "keyspace {name:?}: {tables} in tables, memtable {memtable}, ")?;
         writeln!(f, "{immutable_memtables} being flushed, {uncommitted_guards} guards not committed yet")?;
+        if self.shared_bytes > 0 {
+            let shared = Bytes(self.shared_bytes);
+            writeln!(
+                f,
+                "  {shared} of the tables are in common with clones of it, or what it is a clone of"
+            )?;
+        }
         if self.range_tombstones > 0 {
             writeln!(f, "{} deleted ranges that may still hide something", self.range_tombstones)?;
         }

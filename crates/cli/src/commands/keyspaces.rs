@@ -1,4 +1,4 @@
-//! `keyspaces`, `size`, `rename`, `alter` and `drop`: what keyspaces there are, what a range of one takes, changing and removing one.
+//! `keyspaces`, `size`, `rename`, `clone`, `alter` and `drop`: what keyspaces there are, what a range of one takes, changing and removing one.
 
 use crate::args::{BoundsArgs, CreateArgs, DbArgs, KeyspaceArgs};
 use crate::failure::{Failure, Result};
@@ -143,6 +143,30 @@ pub fn rename(args: RenameArgs) -> Result<()> {
     let db = open_database(&args.db, &CreateArgs::default(), false)?;
     open_keyspace(&db, &args.old, "")?;
     db.rename_keyspace(&args.old, &args.new)?;
+    Ok(db.close()?)
+}
+
+const CLONE_EXAMPLES: &str = "\
+Examples:
+  cairn clone --db /tmp/d accounts trial     nothing is copied: the two have their tables in common";
+
+/// Arguments of `clone`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = CLONE_EXAMPLES)]
+pub struct CloneArgs {
+    #[command(flatten)]
+    db: DbArgs,
+    /// The keyspace
+    name: String,
+    /// The name of the new one
+    new: String,
+}
+
+/// Clones a keyspace.
+pub fn clone_keyspace(args: CloneArgs) -> Result<()> {
+    let db = open_database(&args.db, &CreateArgs::default(), false)?;
+    open_keyspace(&db, &args.name, "")?;
+    db.clone_keyspace(&args.name, &args.new)?;
     Ok(db.close()?)
 }
 

@@ -118,7 +118,7 @@ impl History {
     }
 
     fn step(&mut self) -> Outcome {
-        match self.rng.weighted(&[60, 20, 3, 3, 3, 2, 1, 3, 2, 2]) {
+        match self.rng.weighted(&[60, 20, 3, 3, 3, 2, 1, 3, 2, 2, 2]) {
             0 => self.commit(1),
             1 => {
                 let len = self.rng.between(2, 6);
@@ -154,6 +154,7 @@ impl History {
             }
             7 => self.create_or_drop(),
             8 => self.reopen(),
+            9 => self.clone_keyspace(),
             _ => {
                 let keyspace = self.draw_keyspace().0;
                 let options = altered(keyspace.options(), &mut self.rng);
@@ -253,6 +254,19 @@ impl History {
         let keyspace = self.db().create_keyspace(name, options)?;
         self.ledger().end_change();
         self.open.insert(name.to_owned(), (keyspace, incarnation));
+        Ok(())
+    }
+
+    fn clone_keyspace(&mut self) -> Outcome {
+        let (source, of_source) = self.draw_keyspace();
+        let new = ["a", "b", "c", "d"].into_iter().find(|name| !self.open.contains_key(*name));
+        let Some(new) = new.filter(|_| has_order(&source)) else { return self.create_or_drop() };
+        self.note(|| format!("clone {} as {new}", source.name()));
+        let incarnation = self.ledger().begin_clone(of_source, new);
+        let keyspace = self.db().clone_keyspace(&source.name(), new)?;
+        self.ledger().end_change();
+        self.ledger().keyspace_durable(incarnation);
+        self.open.insert(new.to_owned(), (keyspace, incarnation));
         Ok(())
     }
 

@@ -195,6 +195,22 @@ impl Ledger {
         self.incarnations
     }
 
+    /// Records that a clone of a keyspace starts. All that was written to the one counts as written to the clone, too. Returns the incarnation of the clone.
+    pub fn begin_clone(&mut self, source: Incarnation, name: &str) -> Incarnation {
+        let clone = self.begin_create(name);
+        for commit in &mut self.commits {
+            let same = commit.iter().filter(|write| write.keyspace == source);
+            let same: Vec<Write> = same.map(|write| Write { keyspace: clone, ..write.clone() }).collect();
+            commit.extend(same);
+        }
+        for state in &mut self.prefixes {
+            state.get(&source).copied().map(|hash| state.insert(clone, hash));
+        }
+        let content = self.contents.get(&source).cloned();
+        content.map(|content| self.contents.insert(clone, content));
+        clone
+    }
+
     /// Records that a keyspace drop starts.
     pub fn begin_drop(&mut self, name: &str) {
         let mut after = self.catalog.clone();

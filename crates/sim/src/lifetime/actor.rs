@@ -9,6 +9,7 @@ use super::stage::{Ending, Stage};
 use crate::alterations::altered;
 use crate::data::far_expiry;
 use crate::finding::{Finding, Outcome, ensure};
+use crate::ordering::has_order;
 use crate::random::{Draw, Rng};
 use cairn::{
     BackupOptions, Backups, Database, Durability, Engine, ErrorKind, Ingest, IngestOptions, Keyspace, Merge,
@@ -160,9 +161,10 @@ impl Actor {
             34 => self.look_at_pair(),
             35..38 => self.work(),
             38..40 => self.create(),
-            40 => match self.rng.chance(1, 2) {
-                true => self.drop_own(),
-                false => self.rename_own(),
+            40 => match self.rng.below(3) {
+                0 => self.drop_own(),
+                1 => self.rename_own(),
+                _ => self.clone_own(),
             },
             41 | 42 | 45 | 46 => self.load(),
             58..60 => self.put_own(),
@@ -574,6 +576,26 @@ impl Actor {
                 ensure!(handle.name() == new, "{name} is called {} and not {new}", handle.name());
                 handles.own.insert(new, handle);
             }
+        }
+        Ok(())
+    }
+
+    fn clone_own(&mut self) -> Outcome {
+        let names = self.ledger.own();
+        if names.is_empty() || names.len() >= MAX_OWN {
+            return Ok(());
+        }
+        let name = self.rng.pick(&names).clone();
+        let new = format!("{}{}", own_prefix(self.ledger.thread), self.ledger.new_number());
+        let has_order = self.handles.as_ref().is_some_and(|h| has_order(&h.own[&name]));
+        let cloned = self.call("clone_keyspace", |h, _| match has_order {
+            true => h.db.clone_keyspace(&name, &new).map(Some),
+            false => Ok(None),
+        })?;
+        if let (Some(Some(keyspace)), Some(handles)) = (cloned, &mut self.handles) {
+            let content = self.ledger.content_mut(&name).clone();
+            self.ledger.state.insert(new.clone(), content);
+            handles.own.insert(new, keyspace);
         }
         Ok(())
     }

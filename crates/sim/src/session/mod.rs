@@ -138,6 +138,7 @@ impl Session {
             (12, Session::recreate),
             (4, Session::alter),
             (3, Session::rename),
+            (4, Session::clone_keyspace),
             (2, Session::rewrite),
             (7, Session::reopen),
             (2, Session::check),

@@ -373,6 +373,44 @@ impl Session {
         Ok(())
     }
 
+    /// Clones a keyspace. Where there are as many as a session has, another one is dropped for it.
+    pub(super) fn clone_keyspace(&mut self) -> Outcome {
+        let source = self.draw_keyspace();
+        let (name, names) = (source.keyspace.name(), ["a", "b", "c", "d", "e"]);
+        let new = *self.rng.pick(&names);
+        self.note(|| format!("clone {name} as {new}"));
+        let wanted = match (has_order(&source.keyspace), self.open.contains_key(new)) {
+            (_, true) => Some(ErrorKind::AlreadyExists),
+            (false, false) => Some(ErrorKind::InvalidArgument),
+            (true, false) => None,
+        };
+        let mut cloned = self.db().clone_keyspace(&name, new);
+        if let Some(wanted) = wanted {
+            let kind = cloned.err().map(|e| e.kind());
+            ensure!(kind == Some(wanted), "cloning {name} as {new}: {kind:?}");
+            if wanted == ErrorKind::InvalidArgument || new == name {
+                return Ok(());
+            }
+            self.open.remove(new);
+            self.db().drop_keyspace(new)?;
+            self.model.drop_keyspace(new);
+            if !has_order(&source.keyspace) {
+                return Ok(());
+            }
+            cloned = self.db().clone_keyspace(&name, new);
+        }
+        let keyspace = cloned?;
+        ensure!(keyspace.options() == source.keyspace.options(), "{new} has other options than {name}");
+        ensure!(keyspace.name() == new, "{new} is called {}", keyspace.name());
+        let incarnation = self.model.clone_keyspace(&name, new);
+        self.options.insert(incarnation, keyspace.options());
+        let of_source = self.expiries.iter().filter(|((of, _), _)| *of == source.incarnation);
+        let expiries: Vec<_> = of_source.map(|((_, key), at)| ((incarnation, key.clone()), *at)).collect();
+        self.expiries.extend(expiries);
+        self.open.insert(new.to_owned(), Open { keyspace, incarnation });
+        if self.rng.chance(1, 4) { self.compare_all() } else { Ok(()) }
+    }
+
     /// Changes options of a keyspace.
     pub(super) fn alter(&mut self) -> Outcome {
         let open = self.draw_keyspace();

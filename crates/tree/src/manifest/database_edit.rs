@@ -2,11 +2,12 @@
 //!
 //! The decoder takes arbitrary bytes: it checks every length and number, and returns `None` for malformed ones.
 
-use crate::version::VersionEdit;
+use crate::version::{Version, VersionEdit};
 use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::{MAX_BATCH_LEN, MAX_KEYSPACE_NAME_LEN, MAX_LEVELS};
 use base::{Seq, Time};
 use hashlog::HintFile;
+use std::collections::HashSet;
 use values::ValueFile;
 
 /// A closed log: all of it is synced, and nothing is appended to it.
@@ -69,6 +70,8 @@ pub struct DatabaseEdit {
     pub hints: Vec<(u64, HintFile)>,
     /// Removed hint files: keyspace and number.
     pub hints_removed: Vec<(u64, u64)>,
+    /// Whether it adds tables to a tree that another tree has, too: keyspaces were cloned. Without this, each table is of one tree.
+    pub shares_tables: bool,
 }
 
 const TAG_CREATED: u64 = 1;
@@ -87,6 +90,7 @@ const TAG_RETENTION_TIME: u64 = 13;
 const TAG_HINTS: u64 = 14;
 const TAG_HINTS_REMOVED: u64 = 15;
 const TAG_ALTERED: u64 = 16;
+const TAG_SHARES_TABLES: u64 = 17;
 
 /// Maximum length of the description of a value file that the decoder accepts.
 const MAX_VALUE_FILE_LEN: usize = 1 << 20;
@@ -131,6 +135,16 @@ impl KeyspaceDescription {
 }
 
 impl DatabaseEdit {
+    /// The same edit, with what makes these trees from empty ones.
+    #[must_use]
+    pub fn with_trees<'a>(mut self, trees: impl Iterator<Item = (u64, &'a Version)>) -> DatabaseEdit {
+        self.trees = trees.map(|(id, version)| (id, VersionEdit::snapshot(version))).collect();
+        let mut numbers = HashSet::new();
+        let mut tables = self.trees.iter().flat_map(|(_, tree)| &tree.added);
+        self.shares_tables = !tables.all(|(_, meta)| numbers.insert(meta.number));
+        self
+    }
+
     /// The bytes of the edit.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -143,6 +157,9 @@ impl DatabaseEdit {
         for id in &self.dropped {
             put_varint(&mut out, TAG_DROPPED);
             put_varint(&mut out, *id);
+        }
+        if self.shares_tables {
+            put_varint(&mut out, TAG_SHARES_TABLES);
         }
         let mut body = Vec::new();
         for (id, edit) in &self.trees {
@@ -219,6 +236,7 @@ impl DatabaseEdit {
                     edit.hints.push((keyspace, HintFile::decode(reader.bytes(MAX_VALUE_FILE_LEN)?)?));
                 }
                 TAG_HINTS_REMOVED => edit.hints_removed.push((reader.varint()?, reader.varint()?)),
+                TAG_SHARES_TABLES => edit.shares_tables = true,
                 TAG_NEXT_FILE => edit.next_file = reader.varint()?,
                 TAG_NEXT_KEYSPACE => edit.next_keyspace = reader.varint()?,
                 TAG_LAST_SEQ => edit.last_seq = reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?,

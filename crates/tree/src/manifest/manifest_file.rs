@@ -195,7 +195,7 @@ impl ManifestReader {
     }
 
     fn apply(&mut self, open: &mut dyn FnMut(&TableMeta) -> Result<Arc<LiveTable>>) -> Result<bool> {
-        let (mut record, mut has_edits) = (Vec::new(), false);
+        let (mut record, mut has_edits, is_first) = (Vec::new(), false, self.state.next_file == 0);
         while let Some(span) = self.reader.next(&mut record)? {
             if record.is_empty() {
                 continue; // a sync mark
@@ -206,6 +206,10 @@ impl ManifestReader {
                 .apply(edit, open)
                 .map_err(|e| e.context(format!("{}, offset {}", path.display(), span.start)))?;
             has_edits = true;
+        }
+        // Without clones only once: each keyspace adds new tables.
+        if has_edits && (is_first || self.state.shares_tables) {
+            self.state.count_trees().map_err(|e| e.context(self.reader.path().display().to_string()))?;
         }
         Ok(has_edits)
     }

@@ -19,8 +19,8 @@ pub struct SalvagedManifest {
     pub keyspaces: BTreeMap<u64, KeyspaceDescription>,
     /// The keyspaces that were dropped.
     pub dropped: BTreeSet<u64>,
-    /// Tables that were added and not removed, by number, with their keyspace.
-    pub tables: BTreeMap<u64, (u64, TableMeta)>,
+    /// Tables that were added and not removed, by number, with their keyspaces: more than one if some were cloned.
+    pub tables: BTreeMap<u64, (BTreeSet<u64>, TableMeta)>,
     /// The numbers of removed tables.
     pub removed: BTreeSet<u64>,
     /// Per keyspace: the sequence number up to which all entries are in tables.
@@ -64,13 +64,14 @@ impl SalvagedManifest {
         self.keyspaces.extend(edit.created.into_iter().chain(edit.altered).map(|of| (of.id, of)));
         for (id, tree) in edit.trees {
             for (_, number) in &tree.removed {
-                self.tables.remove(number);
-                self.removed.insert(*number);
+                self.remove(*number, id);
             }
             // A move removes a table and adds it in one edit.
             for (_, meta) in tree.added {
                 self.removed.remove(&meta.number);
-                self.tables.insert(meta.number, (id, meta));
+                let (keyspaces, _) =
+                    self.tables.entry(meta.number).or_insert_with(|| (BTreeSet::new(), meta));
+                keyspaces.insert(id);
             }
             let range_tombstones = self.range_tombstones.entry(id).or_default();
             *range_tombstones = tree
@@ -82,13 +83,26 @@ impl SalvagedManifest {
         }
         for id in edit.dropped {
             self.dropped.insert(id);
-            let gone: Vec<u64> =
-                self.tables.iter().filter(|(_, (of, _))| *of == id).map(|(number, _)| *number).collect();
-            for number in gone {
-                self.tables.remove(&number);
-                self.removed.insert(number);
-            }
+            let gone: Vec<u64> = self
+                .tables
+                .iter()
+                .filter(|(_, (of, _))| of.contains(&id))
+                .map(|(number, _)| *number)
+                .collect();
+            gone.into_iter().for_each(|number| self.remove(number, id));
         }
         self.min_log = self.min_log.max(edit.min_log);
+    }
+
+    /// A keyspace does not have a table any more. One that it is not known to have, because an edit is missing, is gone unless another one has it.
+    fn remove(&mut self, number: u64, id: u64) {
+        if let Some((keyspaces, _)) = self.tables.get_mut(&number) {
+            keyspaces.remove(&id);
+            if !keyspaces.is_empty() {
+                return;
+            }
+        }
+        self.tables.remove(&number);
+        self.removed.insert(number);
     }
 }

@@ -2,9 +2,10 @@
 
 use super::database_edit::{DatabaseEdit, KeyspaceDescription};
 use crate::version::{LiveTable, Version};
+use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq, Time};
 use hashlog::HintFile;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use table::TableMeta;
 use values::ValueFile;
@@ -43,9 +44,54 @@ pub struct ManifestState {
     pub closed: BTreeMap<u64, u64>,
     /// The value files, by number.
     pub value_files: BTreeMap<u64, ValueFile>,
+    /// Whether several trees may have, or have had, the same table.
+    pub shares_tables: bool,
+}
+
+/// Opens a table, unless another tree has it: then it is one table for both.
+fn open_shared(
+    opened: &mut HashMap<u64, Arc<LiveTable>>,
+    meta: &TableMeta,
+    open: &mut dyn FnMut(&TableMeta) -> Result<Arc<LiveTable>>,
+) -> Result<Arc<LiveTable>> {
+    match opened.get(&meta.number).filter(|_| !planted(Bug::ForgetSharing)) {
+        Some(table) if table.meta == *meta => Ok(table.clone()),
+        Some(_) => {
+            let what = format!("an edit adds table {}, which another tree has otherwise", meta.number);
+            Err(Error::new(ErrorKind::Corruption, what))
+        }
+        None => {
+            let table = open(meta)?;
+            opened.insert(meta.number, table.clone());
+            Ok(table)
+        }
+    }
 }
 
 impl ManifestState {
+    fn all_tables(&self) -> HashMap<u64, Arc<LiveTable>> {
+        let tables = self.keyspaces.values().flat_map(|keyspace| keyspace.version.tables());
+        tables.map(|(_, table)| (table.meta.number, table.clone())).collect()
+    }
+
+    /// Tells each table how many trees have it.
+    ///
+    /// # Errors
+    /// `Corruption` if there are two tables with the same number.
+    pub(super) fn count_trees(&self) -> Result<()> {
+        let mut found: HashMap<u64, (&Arc<LiveTable>, usize)> = HashMap::new();
+        for (_, table) in self.keyspaces.values().flat_map(|keyspace| keyspace.version.tables()) {
+            let (first, count) = found.entry(table.meta.number).or_insert((table, 0));
+            if !Arc::ptr_eq(first, table) && !planted(Bug::ForgetSharing) {
+                let what = format!("table {} is there twice", table.meta.number);
+                return Err(Error::new(ErrorKind::Corruption, what));
+            }
+            *count += 1;
+        }
+        found.values().for_each(|(table, count)| table.set_trees(*count));
+        Ok(())
+    }
+
     /// Applies the next edit of the manifest.
     pub(super) fn apply(
         &mut self,
@@ -77,12 +123,18 @@ impl ManifestState {
             }
             keyspace.description = altered;
         }
+        self.shares_tables |= edit.shares_tables;
+        let mut opened = edit.shares_tables.then(|| self.all_tables());
         for (id, tree) in edit.trees {
             let keyspace = self
                 .keyspaces
                 .get_mut(&id)
                 .ok_or_else(|| wrong(format!("an edit changes keyspace {id}, which does not exist")))?;
-            keyspace.version = Arc::new(keyspace.version.apply(&tree, open)?);
+            let mut open = |meta: &TableMeta| match &mut opened {
+                Some(opened) => open_shared(opened, meta, open),
+                None => open(meta),
+            };
+            keyspace.version = Arc::new(keyspace.version.apply(&tree, &mut open)?);
             let highest = tree.added.iter().map(|(_, meta)| meta.number.saturating_add(1)).max();
             self.next_file = self.next_file.max(highest.unwrap_or(0));
         }

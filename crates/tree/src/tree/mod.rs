@@ -157,7 +157,7 @@ impl Tree {
         let stays: HashSet<u64> = edit.added.iter().map(|(_, meta)| meta.number).collect();
         for (_, number) in edit.removed.iter().filter(|(_, number)| !stays.contains(number)) {
             if let Some((_, table)) = self.version.tables().find(|(_, t)| t.meta.number == *number) {
-                table.set_obsolete();
+                table.remove_from_tree();
             }
         }
         self.version = next.clone();
@@ -168,10 +168,10 @@ impl Tree {
         Ok(next)
     }
 
-    /// Marks every table as obsolete, because the keyspace is dropped.
+    /// Gives up every table, because the keyspace is dropped.
     pub fn abandon(&mut self) {
         for (_, table) in self.version.tables() {
-            table.set_obsolete();
+            table.remove_from_tree();
         }
         self.version = Arc::new(self.version.emptied());
     }

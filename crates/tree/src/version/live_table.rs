@@ -6,20 +6,22 @@
 use super::damage::Damage;
 use super::obsolete_files::ObsoleteFiles;
 use super::sketch::Sketch;
+use base::planted::{Bug, planted};
 use base::{Cursor, Error, Reference, Result};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use table::{Table, TableMeta};
 use values::Segments;
 
-/// A table shared by versions. When an edit has removed the table and its last holder (version, cursor) is dropped, its
-/// number is added to the [`ObsoleteFiles`].
+/// A table shared by versions. When edits have removed the table from every tree that has it and its last holder (version, cursor) is
+/// dropped, its number is added to the [`ObsoleteFiles`].
 pub struct LiveTable {
     /// Its entry in the manifest.
     pub meta: TableMeta,
     /// Its reader.
     pub table: Arc<Table>,
-    obsolete: std::sync::atomic::AtomicBool,
+    /// The number of trees that have it: more than one if a keyspace was cloned. 0: it is obsolete.
+    trees: AtomicUsize,
     obsolete_files: Arc<ObsoleteFiles>,
     /// Holds the value segments that its entries refer to; `None` if there are none.
     segments: Option<Arc<Segments>>,
@@ -70,7 +72,7 @@ impl LiveTable {
         Arc::new(LiveTable {
             meta,
             table,
-            obsolete: false.into(),
+            trees: AtomicUsize::new(1),
             obsolete_files,
             segments,
             damage,
@@ -103,14 +105,46 @@ impl LiveTable {
         &self.meta.smallest[..] <= key && key <= &self.meta.largest[..]
     }
 
-    /// Whether no version has the table any more, and only its last holders use it.
+    /// Whether no tree has the table any more, and only its last holders use it.
     pub fn is_obsolete(&self) -> bool {
-        self.obsolete.load(Ordering::Acquire)
+        self.trees.load(Ordering::Acquire) == 0
     }
 
-    /// Records that the manifest no longer names the table: its file becomes obsolete when the last holder is dropped.
+    /// Whether more than one tree has the table.
+    pub fn is_shared(&self) -> bool {
+        self.trees.load(Ordering::Acquire) > 1
+    }
+
+    /// The table for one more tree, from which an edit will remove it, too.
+    pub fn share(self: &Arc<Self>) -> Arc<LiveTable> {
+        self.trees.fetch_add(1, Ordering::AcqRel);
+        self.clone()
+    }
+
+    /// Records that so many trees have it, as a manifest says that was read.
+    pub(crate) fn set_trees(&self, trees: usize) {
+        let trees = if planted(Bug::ForgetSharing) { 1 } else { trees };
+        self.trees.store(trees, Ordering::Release);
+    }
+
+    /// Records that a tree does not have the table any more, as the manifest says. With the last of them its file becomes obsolete, when the last
+    /// holder is dropped.
+    pub(crate) fn remove_from_tree(&self) {
+        let less_one = |trees: usize| trees.checked_sub(1);
+        let before = self.trees.fetch_update(Ordering::AcqRel, Ordering::Acquire, less_one);
+        debug_assert!(before.is_ok(), "{self:?} was removed from more trees than have had it");
+        if before == Ok(1) {
+            self.give_up_segments();
+        }
+    }
+
+    /// Records that no tree has the table any more.
     pub fn set_obsolete(&self) {
-        self.obsolete.store(true, Ordering::Release);
+        self.trees.store(0, Ordering::Release);
+        self.give_up_segments();
+    }
+
+    fn give_up_segments(&self) {
         if let Some(segments) = &self.segments {
             segments.set_obsolete(self.meta.number, &self.meta.segments);
         }
@@ -168,7 +202,7 @@ impl LiveTable {
 
 impl Drop for LiveTable {
     fn drop(&mut self) {
-        if *self.obsolete.get_mut() {
+        if *self.trees.get_mut() == 0 {
             self.obsolete_files.add(self.meta.number);
         }
         if let Some(segments) = &self.segments {

@@ -40,8 +40,8 @@ pub(crate) use live_table::{ValueSum, key_bounds};
 pub use obsolete_files::ObsoleteFiles;
 pub use sketch::Sketch;
 
-use base::{RangeSet, Seq, Slice};
-use std::collections::BTreeMap;
+use base::{RangeSet, Result, Seq, Slice};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -81,6 +81,15 @@ impl Version {
     /// A version without tables, whose tables will be in no order.
     pub fn empty_unordered(levels: usize) -> Version {
         Version { unordered: true, ..Version::empty(levels) }
+    }
+
+    /// The version of one more tree with the same tables, which count as its own from now on: see [`LiveTable::share`].
+    pub fn share(&self) -> Result<Version> {
+        let tables: HashMap<u64, &Arc<LiveTable>> =
+            self.tables().map(|(_, table)| (table.meta.number, table)).collect();
+        // Not for new readers only, as those of an opening are: tombstones that hide each other stay.
+        let edit = VersionEdit { oldest_reader: Some(0), ..VersionEdit::snapshot(self) };
+        self.emptied().apply(&edit, &mut |meta| Ok(tables[&meta.number].share()))
     }
 
     /// The same, without tables.

@@ -30,7 +30,7 @@ impl Prompt {
         let pick = |all: &mut dyn Iterator<Item = String>| all.filter(|c| c.starts_with(word)).collect();
         let found = match words.as_slice() {
             [] => pick(&mut STATEMENTS.iter().chain(&DOTS).map(|s| s.to_string())),
-            [b".use" | b".drop" | b".rename"] => pick(&mut self.db.keyspaces().into_iter()),
+            [b".use" | b".drop" | b".rename" | b".clone"] => pick(&mut self.db.keyspaces().into_iter()),
             [b".mode"] => pick(&mut ["text", "hex", "json"].iter().map(|s| s.to_string())),
             [b".timer"] => pick(&mut ["on", "off"].iter().map(|s| s.to_string())),
             [b"at", _] => {

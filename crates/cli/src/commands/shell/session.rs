@@ -32,19 +32,20 @@ const HELP: &str = "\
   history KEY [from TIME] [to TIME] [limit N] [reverse]    the versions of a key, in a keyspace with history
   at TIME get|scan|count|put|del ...      read or write as of a time, in a keyspace with history
   .keyspaces  .use NAME  .create NAME [OPTION=VALUE]...  .drop NAME
-  .rename OLD NEW  .alter OPTION=VALUE...     of the keyspace in use
+  .rename OLD NEW  .clone NAME NEW  .alter OPTION=VALUE...     (of the keyspace in use)
   .stats  .guards  .flush  .compact  .snapshots  .mode text|hex|json  .timer on|off  .help  .quit
 Times are RFC 3339 (2026-11-25T10:00:00Z), relative to now (-2h, -90s) or microseconds since 1970.
 Words may be \"quoted\\n\" with escapes, 'quoted' without, or x'00ff' in hexadecimal; a ; separates statements.";
 
 /// The commands that start with a dot, for completion.
-pub const DOTS: [&str; 16] = [
+pub const DOTS: [&str; 17] = [
     ".help",
     ".keyspaces",
     ".use",
     ".create",
     ".drop",
     ".rename",
+    ".clone",
     ".alter",
     ".stats",
     ".guards",
@@ -378,6 +379,7 @@ impl Session {
                 self.store.keyspace = db.create_keyspace(keyspace, options)?;
             }
             (".rename", [old, new]) => db.rename_keyspace(old, new)?,
+            (".clone", [keyspace, new]) => drop(db.clone_keyspace(keyspace, new)?),
             (".alter", settings @ [_, ..]) => {
                 let options = with_settings(self.keyspace().options(), settings)?;
                 self.keyspace().alter(|_| options.clone())?;
