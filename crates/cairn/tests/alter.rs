@@ -429,3 +429,54 @@ fn salvage_knows_the_new_name_and_the_new_options() {
         assert_eq!(keyspace.options(), options);
     }
 }
+
+/// What changes the options may do anything else meanwhile, even close the database.
+#[test]
+fn a_database_is_closed_while_options_are_chosen() {
+    let sim = SimEnv::new(1);
+    let db = open(&sim);
+    let keyspace = db.create_keyspace("k", small()).unwrap();
+    let closed = db.clone();
+    let altered = keyspace.alter(|options| {
+        closed.clone().close().unwrap();
+        options.block_size(1024)
+    });
+    assert_eq!(kind(altered), Some(ErrorKind::Closed));
+    assert_eq!(open(&sim).open_keyspace("k").unwrap().options(), small());
+}
+
+#[test]
+fn a_manifest_with_two_keyspaces_of_one_name_is_refused() {
+    let sim = SimEnv::new(1);
+    let db = open(&sim);
+    db.create_keyspace("a", small()).unwrap();
+    db.create_keyspace("b", small()).unwrap();
+    db.close().unwrap();
+    let env: Arc<dyn cairn::env::Env> = sim.clone();
+    let number = 99;
+    let options: Vec<(String, String)> =
+        small().to_pairs().into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+    let described = |id, name: &str| tree::KeyspaceDescription {
+        id,
+        name: name.into(),
+        levels: 3,
+        options: options.clone(),
+        history_of: None,
+    };
+    for (name, wanted) in [("b", None), ("a", Some(ErrorKind::Corruption))] {
+        let created = vec![described(1, "a"), described(2, name)];
+        let edit = tree::DatabaseEdit {
+            created,
+            next_file: 200,
+            next_keyspace: 3,
+            min_log: 150,
+            ..Default::default()
+        };
+        drop(tree::Manifest::create(&env, Path::new("/db"), number, &edit).unwrap());
+        let opened = Database::open_in(sim.crash_clone(Survival::ALL[0], 1), "/db", self::options());
+        let error = opened.as_ref().err().map(|e| e.to_string()).unwrap_or_default();
+        assert_eq!(kind(opened), wanted, "{error}");
+        assert!(wanted.is_none() || error.contains("1 and 2 have the same name"), "{error}");
+        cairn::env::Env::remove(&*sim, &Path::new("/db").join(tree::manifest_file_name(number))).unwrap();
+    }
+}

@@ -100,7 +100,7 @@ impl Store {
         };
         if with.names_keyspace_options() && keyspace.options() != options {
             eprintln!(
-                "cairn: note: keyspace {:?} exists and keeps the options that it was created with",
+                "cairn: note: keyspace {:?} exists and keeps its options (`cairn alter` changes them)",
                 keyspace.name()
             );
         }

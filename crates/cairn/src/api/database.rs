@@ -100,7 +100,7 @@ impl Database {
         Keyspace { inner, handle: self.handle.clone() }
     }
 
-    /// Opens the keyspace `name`, or creates it with `options`. A keyspace that exists keeps the options with which it was created; options that
+    /// Opens the keyspace `name`, or creates it with `options`. A keyspace that exists keeps its options; options that
     /// are not the defaults must be those. Creating costs one small synced write, independent of the size of the database.
     ///
     /// # Errors

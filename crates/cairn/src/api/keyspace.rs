@@ -65,12 +65,14 @@ impl Keyspace {
     }
 
     /// Changes options of the keyspace. `change` gets the present ones, and returns those that it is to have; when another thread changes them at the
-    /// same time, it is called again. Costs one small synced write, independent of the size of the keyspace: nothing is rewritten at once.
+    /// same time, it is called again. So it must not alter the keyspace itself. Costs one small synced write, independent of the size of the keyspace;
+    /// what becomes due by it runs in the background, or, without background threads, in this call.
     ///
     /// Options of puts (`placement`, `large_up_to`, `ttl`) hold for puts that begin after the call, `memtable_bytes` for the next memtable, and those of
-    /// compactions (such as `max_tables_per_guard`) for those that begin later, which brings the tree into the other shape as far as they go. Options
-    /// of tables (such as `compression`) hold for tables that are written from then on; [`Keyspace::rewrite`] writes the others again. `engine`,
-    /// `levels`, `history` and `merge` cannot be changed. `docs/options.md` says it of each option.
+    /// compactions (such as `max_tables_per_guard`) for those that begin later, which bring the tree into the other shape as far as they go. The
+    /// sizes of guards follow `memtable_bytes`: a large change of it makes compactions of much of the last level due. Options
+    /// of tables (such as `compression`) hold for flushes, compactions and bulk loads that begin after the call; [`Keyspace::rewrite`] writes the other
+    /// tables again. `engine`, `levels`, `history` and `merge` cannot be changed. `docs/options.md` says it of each option.
     ///
     /// ```
     /// use cairn::{Compression, Database, KeyspaceOptions};
@@ -90,12 +92,13 @@ impl Keyspace {
     /// changed; `Locked` in a forked child; `ReadOnly` after a sync failed; `Closed`.
     pub fn alter(&self, mut change: impl FnMut(KeyspaceOptions) -> KeyspaceOptions) -> Result<()> {
         let db = self.database();
-        // Compactions that become due run here without background threads, and closing waits for them.
-        let _call = db.begin_call()?;
         loop {
             let before = self.inner.settings.load_full();
             let options = change(before.options.clone());
+            // Compactions that become due run here without background threads, and closing waits for them. Not for `change`, which may close the database.
+            let _call = db.begin_call()?;
             if db.alter_keyspace(&self.inner, &before, options)? {
+                db.update_slowdown(&db.state.lock());
                 db.run_pending();
                 return Ok(());
             }

@@ -346,9 +346,14 @@ pub(super) fn keyspaces_of(
     Ok(keyspaces)
 }
 
-/// Checks that each keyspace with history has a historical one, and each of those a keyspace with history.
+/// Checks that no two keyspaces have the same name, and that each one with history has a historical one, and each of those a keyspace with history.
 fn check_pairs(dir: &Path, keyspaces: &Keyspaces) -> Result<()> {
+    let mut names = BTreeMap::new();
     for (id, k) in keyspaces {
+        if let Some(other) = k.history_of.is_none().then(|| names.insert(&k.name[..], id)).flatten() {
+            let what = format!("keyspaces {other} and {id} have the same name, {:?}", k.name);
+            return Err(Error::corruption(&dir.join("manifest"), 0, what));
+        }
         let is_paired = match k.history_of {
             None => k.options.has_history() == k.historical.is_some(),
             Some(primary) => {

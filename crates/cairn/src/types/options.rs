@@ -465,7 +465,7 @@ impl KeyspaceOptions {
     fn changes(name: &str) -> &'static str {
         match name {
             "placement" | "large_up_to" | "ttl" => "the next put",
-            "memtable_bytes" => "the next memtable",
+            "memtable_bytes" => "the next memtable; guards follow by compactions",
             "table_format" | "compression" | "block_size" | "filter_bits_per_key" => "the next table",
             // What is on disk, or in memory, has the form that they ask for.
             "engine" | "levels" | "history" | "merge" => FIXED,

@@ -65,7 +65,10 @@ fn add_cuts(picker: &Picker<'_>, plan: &mut Plan, consumed: &HashSet<u64>) {
     let adaptive = picker.adaptive_guards();
     plan.cuts.extend(adaptive.cuts_above(plan.target, (&plan.from[..], plan.to.as_deref()), bytes, consumed));
     plan.piece_bytes = adaptive.piece_bytes(plan.target, bytes, !plan.cuts.is_empty());
-    for (key, level) in version.uncommitted_in(&plan.from, plan.to.as_deref()) {
+    // Keys that a hash has chosen are of no use where the data chooses: a cut would bring back a guard that the plan removes.
+    let chosen = picker.options.guard_bytes == 0;
+    let chosen = chosen.then(|| version.uncommitted_in(&plan.from, plan.to.as_deref()));
+    for (key, level) in chosen.into_iter().flatten() {
         // A key that cannot become a guard of a level below cannot become one here: a cut would only make small tables.
         let mut below = (plan.target + 1..=version.last_level()).map(|n| version.level(n));
         let may_have_guard_below = below.all(|l| l.has_guard(key) || !l.straddled(key));

@@ -2,7 +2,7 @@
 
 use super::split_keys;
 use crate::test_support::{Fixture, TableSpec, cuts, damage, inputs, slice, tree_options};
-use crate::{Reason, Tree, TreeOptions, VersionEdit, charge};
+use crate::{JobOutput, Reason, Tree, TreeOptions, VersionEdit, charge};
 use base::Slice;
 
 fn adaptive(guard_bytes: u64) -> TreeOptions {
@@ -130,6 +130,31 @@ fn joined_guards_are_not_split_again() {
             rounds += 1;
         }
     }
+}
+
+/// The keys stay from a time when guards were chosen by hash. A cut at one of them would bring back the guard that a plan has removed.
+#[test]
+fn guards_that_a_hash_has_chosen_and_are_not_committed_are_given_up() {
+    let mut fixture = Fixture::new();
+    let by_hash = TreeOptions { guard_bytes: 0, ..adaptive(100_000) };
+    let tables = [(2, "a", "z", 10, 11), (3, "a", "l", 1, 2), (3, "m", "z", 3, 4)];
+    let mut tree = fixture.tree(by_hash, &[(3, "m")], &tables);
+    let keys = ["m", "s"].map(|key| (1, slice(key)));
+    let edit = VersionEdit { uncommitted_added: keys.to_vec(), ..VersionEdit::default() };
+    tree.apply(&edit, &mut fixture.open()).unwrap();
+    assert!(tree.pick(None).is_none());
+    tree.set_options(adaptive(100_000));
+    let mut rounds = 0;
+    while let Some(plan) = tree.pick(None) {
+        let edit = fixture.execute(&mut tree, &plan);
+        assert!(edit.guards_added.is_empty() && rounds < 5, "round {rounds}: {edit:?}");
+        rounds += 1;
+    }
+    assert_eq!((rounds, guards(&tree, 3)), (1, vec![String::new()]));
+    assert!(tree.version().uncommitted.is_empty());
+    // A flush that began before the change brings others.
+    let flushed = JobOutput { uncommitted: vec![(1, slice("t"))], ..JobOutput::default() };
+    assert!(tree.install_flush(&flushed, 12).uncommitted_added.is_empty());
 }
 
 #[test]

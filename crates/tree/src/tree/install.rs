@@ -93,8 +93,12 @@ impl Tree {
         edit
     }
 
-    /// Adds the keys to an edit that are selected as guards by their hash, unless they are known.
+    /// Adds the keys to an edit that are selected as guards by their hash, unless they are known. None if the tree has become one with adaptive
+    /// guards since.
     fn note_uncommitted(&self, output: &JobOutput, edit: &mut VersionEdit) {
+        if self.options.guard_bytes > 0 {
+            return;
+        }
         for (level, key) in &output.uncommitted {
             let committed = self.version.level(*level).has_guard(key);
             let known = self.version.uncommitted.get(key).is_some_and(|known| known <= level);
@@ -153,8 +157,13 @@ impl Tree {
 
     /// Commits uncommitted guards within the plan's range, from the last level up: a key becomes a guard of a level if
     /// it is a guard of the level below, and if no table of the level, present or being written, has keys on both sides
-    /// of it.
+    /// of it. With adaptive guards, those from before are given up.
     fn commit_guards(&self, plan: &Plan, after: &Version, edit: &mut VersionEdit) {
+        if self.options.guard_bytes > 0 {
+            let left = after.uncommitted_in(&plan.from, plan.end());
+            edit.uncommitted_removed.extend(left.map(|(key, _)| key.clone()));
+            return;
+        }
         for (key, shallowest) in after.uncommitted_in(&plan.from, plan.end()) {
             let mut level = after.last_level();
             while level >= shallowest {
