@@ -6,12 +6,14 @@
 //! - if 3 divides `n`, it is a batch that also puts `t/n` into `side`, puts `n` under `t` into `state`, and deletes
 //!   `t/(n - 9)` from `main`, and adds 1 to the count of all batches, by a merge.
 //!
-//! One more thread creates and drops keyspaces: step `2n - 1` creates `tmp-n` and writes into it, step `2n` drops it.
+//! One more thread creates and drops keyspaces: step `2n - 1` creates `tmp-n`, or clones `main` as `tmp-n`, and writes into it, step `2n` drops it.
 
 use crate::data::far_expiry;
 use crate::random::{Rng, derive};
 use crate::sets::PLACEMENTS;
-use cairn::{Batch, Database, Durability, IngestOptions, Keyspace, KeyspaceOptions, Merge, Options, Preset};
+use cairn::{
+    Batch, Database, Durability, Engine, IngestOptions, Keyspace, KeyspaceOptions, Merge, Options, Preset,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Number of writer threads.
@@ -153,6 +155,9 @@ pub fn contents(thread: u32, last: u64) -> [Content; 3] {
     [main, side, state]
 }
 
+/// One in so many temporary keyspaces is a clone.
+const CLONE_EVERY: u64 = 4;
+
 /// The temporary keyspaces after this many steps.
 pub fn temporary(steps: u64) -> BTreeSet<String> {
     if steps.is_multiple_of(2) {
@@ -168,7 +173,11 @@ pub fn change_catalog(db: &Database, options: &KeyspaceOptions, number: u64) -> 
     if number.is_multiple_of(2) {
         return db.drop_keyspace(&name);
     }
-    let keyspace = db.create_keyspace(&name, options.clone())?;
+    let is_clone = number.div_ceil(2).is_multiple_of(CLONE_EVERY) && options.engine == Engine::Tree;
+    let keyspace = match is_clone {
+        true => db.clone_keyspace(NAMES[0], &name)?,
+        false => db.create_keyspace(&name, options.clone())?,
+    };
     keyspace.put("in", &name)
 }
 

@@ -73,6 +73,9 @@ pub(super) fn verify_contents(db: &Database, known: &mut Reports, counts: &KillC
             let count = count.map_or(0, u64::from_le_bytes);
             ensure!(count == batches, "P2: {batches} batches are there, and {count} were counted by merges");
         }
+        for name in temporary_names(db) {
+            verify_temporary(db, &name).map_err(|f| f.context(format_args!("keyspace {name}")))?;
+        }
     } else {
         let written =
             (0..WRITERS).filter_map(|t| known.get(&t)).map(|p| p.reported).filter(|n| *n != ANY).sum::<u64>();
@@ -208,6 +211,24 @@ fn verify_loads(db: &Database, known: &mut Reports, counts: &KillCounts) -> Outc
             "P1, P2: the loads {last:?} are there; {promised} was acknowledged, {reported} had returned"
         ))),
     }
+}
+
+/// A keyspace that comes and goes has nothing of the writers, or is a clone and has what each of them had written at some time.
+fn verify_temporary(db: &Database, name: &str) -> Outcome {
+    let entries = sorted_entries(&db.open_keyspace(name)?, None)?;
+    for thread in 0..WRITERS {
+        let own = format!("{thread}/");
+        let found: Vec<_> = entries.iter().filter(|(key, _)| key.starts_with(own.as_bytes())).collect();
+        let last = found.last().and_then(|(key, _)| number_of(key)).unwrap_or(0);
+        let [want, ..] = contents(thread, last);
+        let found = found.iter().map(|(k, v)| (&k[..], &v[..]));
+        if let Some(difference) = first_difference(found, want.iter().map(|(k, v)| (&k[..], &v[..]))) {
+            return Err(Finding::new(format!(
+                "P2: a clone after write {last} of thread {thread}: {difference}"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn verify_thread(db: &Database, thread: u32, known: &mut Reports) -> Outcome {
