@@ -8,8 +8,8 @@ use cairn::{Database, KeyspaceOptions};
 pub fn main() -> cairn::Result<()> {
     let dir = std::env::temp_dir().join(format!("cairn-quickstart-{}", std::process::id()));
 
-    // A database is a directory, created when there is none. A keyspace is a named map in it; it keeps the options that it was
-    // created with.
+    // A database is a directory, created when there is none. A keyspace is a named map in it, with options
+    // of its own.
     let db = Database::open(&dir)?;
     let users = db.keyspace("users", KeyspaceOptions::default())?;
 

@@ -140,6 +140,11 @@ struct BulkLoadPage;
 #[doc = include_str!("../../../docs/keyspaces.md")]
 struct KeyspacesPage;
 
+/// And that of the page on statistics, metrics and events.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/seeing-inside.md")]
+struct SeeingInsidePage;
+
 /// And that of the page on readers.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/readers.md")]

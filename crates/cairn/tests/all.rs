@@ -31,6 +31,7 @@ mod logs;
 mod low_space;
 mod many;
 mod merge;
+mod metrics;
 mod panics;
 mod passing;
 mod place;

@@ -228,6 +228,12 @@ fn compaction_keeps_the_content() {
 fn options_outlive_the_process() {
     let cairn = Cairn::new();
     cairn.ok("put", &["--preset", "pebblesdb", "--set", "compression=zstd", "a", "1"]);
+    let metrics = cairn.ok("stats", &["--prometheus"]);
+    assert!(
+        metrics.contains("\ncairn_last_sequence_number ") && metrics.contains("{keyspace=\""),
+        "{metrics}"
+    );
+    assert_eq!(cairn.run("stats", &["--prometheus", "--json"]).code, 2);
     let all = &json_lines(&cairn.ok("stats", &["--json"]))[0];
     let options = &all["keyspaces"]["default"]["options"];
     assert_eq!(
@@ -235,7 +241,7 @@ fn options_outlive_the_process() {
         (Some("zstd"), Some("25"))
     );
     let run = cairn.run("put", &["--set", "compression=none", "a", "2"]);
-    assert!(run.code == 0 && run.err.contains("keeps the options"), "{}", run.err);
+    assert!(run.code == 0 && run.err.contains("keeps its options"), "{}", run.err);
 }
 
 #[test]

@@ -109,6 +109,7 @@ impl DbInner {
         self.release_directory();
         self.spare_memory.close();
         self.commit.turn_away(|| Err(self.status.stop_reason()));
+        tracing::info!(path = %self.dir.display(), last_seq = self.visible.newest(), "closed");
         let error = self.state.lock().error_or_damage();
         synced.and(joined).and(error.map_or(Ok(()), Err))
     }

@@ -213,6 +213,26 @@ impl Database {
         self.inner().clone_keyspace(name, new).map(|inner| self.keyspace_handle(inner))
     }
 
+    /// The [statistics](Database::stats) in the text format of Prometheus (`text/plain; version=0.0.4`), to be answered to a program that asks for them over HTTP.
+    ///
+    /// All names begin with `cairn_`; units are bytes and seconds. Counters begin at 0 with each opening. Metrics of keyspaces have the labels `keyspace` and `tree`:
+    /// `newest`, or `older` for the older versions of one with history. Cost: that of [`Database::stats`], and about 100 bytes for each line.
+    ///
+    /// ```
+    /// # fn main() -> cairn::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = cairn::Database::open(dir.path())?;
+    /// db.keyspace("users", cairn::KeyspaceOptions::default())?.put("alice", "1")?;
+    /// let text = db.metrics();
+    /// assert!(text.contains("cairn_user_writes_total 1\n"));
+    /// assert!(text.contains("cairn_immutable_memtables{keyspace=\"users\",tree=\"newest\"} 0\n"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn metrics(&self) -> String {
+        self.stats().to_prometheus()
+    }
+
     /// Drops the keyspace `name` with all its data. The space is freed once no iterator reads it, and no snapshot is left
     /// that began beside a compaction of it with a filter. Handles of the keyspace fail with
     /// `Closed` from then on.

@@ -227,12 +227,16 @@ impl DbInner {
                 return Err(e);
             }
             let read = collection.files.iter().map(|file| file.file_bytes).sum();
-            self.counters.collections.lock().note(
-                read,
-                file.as_ref().map_or(0, |(file, _)| file.len),
-                self.env.monotonic().saturating_sub(started),
-            );
             let len = file.as_ref().map_or(0, |(file, _)| file.len);
+            let time = self.env.monotonic().saturating_sub(started);
+            tracing::debug!(
+                files_read = sources.len(),
+                bytes_read = read,
+                bytes_written = len,
+                seconds = time.as_secs_f64(),
+                "collection"
+            );
+            self.counters.collections.lock().note(read, len, time);
             let is_empty = file.is_none();
             // A reader that finds an entry in the new file may open it at once: it is there.
             self.tables.segments.replace(&sources, file);

@@ -226,6 +226,18 @@ impl DbInner {
         if let Some(error) = &outcome.filtered.error {
             tracing::error!(error = %error, keyspace = keyspace.name(), "the compaction filter has not decided: the entry stays as it is");
         }
+        tracing::debug!(
+            keyspace = keyspace.name(),
+            reason = %plan.reason,
+            from_level = plan.source,
+            to_level = plan.target,
+            tables_read = plan.inputs.len(),
+            bytes_read = if plan.is_move() { 0 } else { plan.read_bytes() + outcome.values_read },
+            tables_written = outcome.added.len() + evicted.added.len(),
+            bytes_written = outcome.bytes() + evicted.bytes(),
+            seconds = time.as_secs_f64(),
+            "compaction"
+        );
         keyspace.counters.filter_dropped.fetch_add(outcome.filtered.dropped, Ordering::Relaxed);
         keyspace.counters.filter_replaced.fetch_add(outcome.filtered.replaced, Ordering::Relaxed);
         if !plan.is_move() {

@@ -245,6 +245,15 @@ impl DbInner {
         self.sync_older_logs(written)?;
         self.install_flush(written)?;
         for w in written {
+            tracing::debug!(
+                keyspace = w.part.keyspace.name(),
+                memtables = w.part.memtables.len(),
+                tables_written = w.flushed.added.len(),
+                hint_files_written = w.hints.files.len(),
+                bytes_written = w.flushed.bytes() + w.hints.files.iter().map(|hints| hints.len).sum::<u64>(),
+                seconds = w.time.as_secs_f64(),
+                "flush"
+            );
             let tables = w.flushed.added.iter().map(|table| table.file_size);
             for len in tables.chain(w.hints.files.iter().map(|hints| hints.len)) {
                 for counter in [&self.counters.flush, &w.part.keyspace.counters.flush] {

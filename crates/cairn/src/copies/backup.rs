@@ -57,7 +57,9 @@ impl DbInner {
         if let Some(keep) = options.keep {
             store.keep_newest(keep)?;
         }
-        Ok(BackupGeneration::of(&generation))
+        let made = BackupGeneration::of(&generation);
+        tracing::info!(to = %dir.display(), generation = made.number, seq = made.seq, files = made.files, "backup");
+        Ok(made)
     }
 }
 

@@ -48,6 +48,8 @@ impl DbInner {
         let number = moment.manifest_number();
         new.finish(number, &moment.state())?;
         progress(&CopyProgress { bytes_done: bytes_total, bytes_total, file: String::new() });
+        let CheckpointReport { seq, files, bytes, copied_bytes, .. } = report;
+        tracing::info!(to = %dir.display(), seq, files, bytes, copied_bytes, "checkpoint");
         Ok(report)
     }
 }

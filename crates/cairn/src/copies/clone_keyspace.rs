@@ -84,6 +84,7 @@ impl DbInner {
         pairs.iter().zip(trees).for_each(|(pair, tree)| self.insert_clone(&mut state, pair, tree));
         self.signals.compact_work.notify_one();
         drop(state);
+        tracing::info!(keyspace = source.name(), clone = new, "keyspace cloned");
         self.renew_manifest(&mut manifest);
         Ok(pairs[0].clone.clone())
     }

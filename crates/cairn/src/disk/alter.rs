@@ -31,7 +31,9 @@ impl DbInner {
             )));
         }
         let settings = Settings { name: new.to_owned(), options: keyspace.options() };
-        self.change_settings(&mut manifest, &keyspace, settings)
+        self.change_settings(&mut manifest, &keyspace, settings)?;
+        tracing::info!(keyspace = name, new_name = new, "keyspace renamed");
+        Ok(())
     }
 
     /// Changes the options of a keyspace that has the settings `before`. Returns whether it has: otherwise nothing was changed.
@@ -60,6 +62,8 @@ impl DbInner {
         if !changed.is_empty() {
             let settings = Settings { name: before.name.clone(), options };
             self.change_settings(&mut manifest, keyspace, settings)?;
+            let changes: Vec<String> = changed.iter().map(|(name, _, now)| format!("{name}={now}")).collect();
+            tracing::info!(keyspace = keyspace.name(), changes = changes.join(" "), "keyspace altered");
         }
         Ok(true)
     }

@@ -57,6 +57,7 @@ impl DbInner {
             state.insert(KeyspaceState::new(inner.clone(), tree));
         }
         drop(state);
+        tracing::info!(keyspace = name, "keyspace created");
         self.renew_manifest(&mut manifest);
         Ok(inner)
     }
@@ -108,6 +109,7 @@ impl DbInner {
         drop(state);
         drop(manifest);
         drop(writer);
+        tracing::info!(keyspace = name, "keyspace dropped");
         self.remove_logs(min_log);
         // Readers of whole files may still read them.
         self.tables.segments.emptied(hints.into_iter().map(hint_file_name).collect());

@@ -375,6 +375,8 @@ impl Ingest {
         };
         done.seq = db.attach(&built)?;
         let time = db.env.monotonic().saturating_sub(self.began);
+        let Ingested { seq, entries, tables, bytes } = done;
+        tracing::info!(seq, entries, tables, bytes, seconds = time.as_secs_f64(), "bulk load");
         db.counters.ingest.lock().note(sorted_bytes, sorted_bytes + done.bytes, time);
         Ok(done)
     }

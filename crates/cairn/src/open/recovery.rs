@@ -37,6 +37,7 @@ pub(crate) fn open(
     (filters, operators): (Filters, Operators),
 ) -> Result<Arc<DbInner>> {
     options.validate()?;
+    let started = env.monotonic();
     // Checked before locking, which would create the lock file.
     if !options.create_if_missing && (!env.exists(dir)? || Files::list(&env, dir)?.is_empty()) {
         return Err(no_database(dir));
@@ -79,7 +80,12 @@ pub(crate) fn open(
         next_file,
         is_moment: false,
     };
-    Recovery { parts, files, lacking, state, recycled, hash_logs, kept: Vec::new() }.run()
+    let clock = parts.env.clone();
+    let db = Recovery { parts, files, lacking, state, recycled, hash_logs, kept: Vec::new() }.run()?;
+    let seconds = clock.monotonic().saturating_sub(started).as_secs_f64();
+    let keyspaces = db.keyspaces().len();
+    tracing::info!(path = %db.dir.display(), keyspaces, last_seq = db.visible.newest(), seconds, "opened");
+    Ok(db)
 }
 
 /// Missing tables do not prevent opening: each read that needs one fails with an error. They are recorded as damage at once, so that the

@@ -83,6 +83,12 @@ impl Counters {
         *seconds += time.as_secs_f64();
         stats.longest_seconds = stats.longest_seconds.max(time.as_secs_f64());
         stats.last_reason = Some(reason.to_owned());
+        drop(stalls);
+        match stall {
+            // Many, and short.
+            Stall::Slowdown => tracing::trace!(reason, seconds = time.as_secs_f64(), "writes are slowed"),
+            _ => tracing::info!(reason, seconds = time.as_secs_f64(), "a write has waited"),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod bounds;
 mod copies;
 mod filters;
 mod merge;
+mod metrics;
 mod options;
 mod stats;
 mod stats_text;

@@ -17,6 +17,7 @@ Examples:
   cairn stats --db /tmp/d
   cairn stats --db /tmp/d --keyspace default --guards       every guard with its tables
   cairn stats --db /tmp/d --json | jq '.stats.keyspaces[].levels'
+  cairn stats --db /tmp/d --prometheus                      metrics, as a program gives them to Prometheus
 
 The tree and the files show the state on disk. The counters start when the database is opened, so here they show the cost
 of opening it only (`.stats` in the shell, and statistics in a program, show more).";
@@ -36,6 +37,9 @@ pub struct StatsArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Print metrics in the text format of Prometheus
+    #[arg(long, conflicts_with_all = ["json", "guards", "keyspace"])]
+    prometheus: bool,
 }
 
 /// Prints statistics.
@@ -43,6 +47,7 @@ pub fn stats(args: StatsArgs) -> Result<()> {
     let db = open_to_read(&args.db)?;
     let mut out = stdout();
     match args.json {
+        _ if args.prometheus => out.write_all(db.metrics().as_bytes())?,
         true => print_json(&mut out, &as_json(&db, args.keyspace.as_deref(), args.guards)?)?,
         false => print(&mut out, &db, args.keyspace.as_deref(), args.guards)?,
     }
