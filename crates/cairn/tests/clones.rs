@@ -559,3 +559,72 @@ fn clones_beside_writers_are_moments() {
     db.wait_idle().unwrap();
     check(&db);
 }
+
+/// Each commit has a version of two keys: one is the newest of its key, the other is late. They go to different trees.
+#[test]
+fn clones_of_histories_beside_writers_are_moments_of_both_trees() {
+    let sim = SimEnv::new(1);
+    let db = Database::open_in(sim, "/db", options().background_threads(2)).unwrap();
+    let source = db.create_keyspace("source", small(Preset::Balanced).history(Retention::All)).unwrap();
+    source.put_at("late", "end", Time::from_micros(1 << 40)).unwrap();
+    let ended = AtomicBool::new(false);
+    struct End<'a>(&'a AtomicBool);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    std::thread::scope(|scope| {
+        let _end = End(&ended);
+        scope.spawn(|| {
+            let _end = End(&ended);
+            for n in (1u64..).take_while(|_| !ended.load(Ordering::SeqCst)) {
+                let mut batch = db.batch();
+                let size = [20, 600][(n / 50 % 2) as usize];
+                batch.put_at(&source, "late", vec![1; size], Time::from_micros(n));
+                batch.put_at(&source, "newest", vec![2; 620 - size], Time::from_micros(n));
+                db.write(batch, cairn::Durability::Os).unwrap();
+            }
+        });
+        for n in 0..60 {
+            let clone = db.clone_keyspace("source", &format!("clone {n}")).unwrap();
+            let count = |key: &str| clone.history(key, ..).unwrap().count();
+            let (late, newest) = (count("late"), count("newest"));
+            assert_eq!(late, newest + 1, "clone {n}");
+            clone.put("after", "1").unwrap();
+            clone.flush().unwrap();
+            if n % 10 == 0 {
+                check(&db);
+            }
+            db.drop_keyspace(&clone.name()).unwrap();
+        }
+    });
+    check(&db);
+}
+
+/// The edit that made the clone is damaged, and a later one drops the other keyspace: nothing says any more that the tables are in use.
+#[test]
+fn salvage_names_the_tables_that_a_clone_may_have_had() {
+    let sim = SimEnv::new(1);
+    let db = open(&sim);
+    let source = db.create_keyspace("source", small(Preset::Balanced)).unwrap();
+    fill(&source, 0..300, 0);
+    drop((db.clone_keyspace("source", "clone").unwrap(), source));
+    db.drop_keyspace("source").unwrap();
+    db.sync().unwrap();
+    let tables = sim.list(Path::new("/db")).unwrap().into_iter().filter(|name| name.ends_with(".tbl"));
+    let tables: Vec<String> = tables.collect();
+    let copy = sim.crash_clone(Survival::ALL[0], 1);
+    drop(db);
+    let path =
+        copy.list_files().into_iter().find(|path| path.to_string_lossy().contains("manifest")).unwrap();
+    let mut bytes = copy.read_file(&path);
+    let at = bytes.windows(5).position(|window| window == b"clone").unwrap();
+    bytes[at] ^= 1;
+    copy.write_file(&path, bytes);
+    let report = salvage_in(copy, "/db", "/out", options()).unwrap();
+    for table in tables {
+        let loss = report.losses.iter().find(|loss| loss.file == table);
+        assert!(loss.is_some_and(|loss| loss.what.contains("clone")), "{table}: {:?}", report.losses);
+    }
+}

@@ -180,11 +180,10 @@ impl Database {
     /// Makes a keyspace `new` with the content and the options of the keyspace `name`. From then on the two are independent: each can be written to, altered
     /// and dropped.
     ///
-    /// The clone has all that was written before the call, and it is durable on return. What other threads write meanwhile may be in it or not: it has the
-    /// state after one of the commits. Older versions (`history`) are cloned, too. A snapshot that began before shows in the clone
+    /// The clone has the state after one of the commits, with all that was written before the call, and it is durable on return. Older versions (`history`) are cloned, too. A snapshot that began before shows in the clone
     /// what it shows in the other one.
     ///
-    /// Cost: what the keyspace has in memory is flushed; then one small synced write, with about 100 bytes for each table. Nothing is copied: the two have their
+    /// Cost: what the keyspace has in memory is flushed, mostly while writers go on. They wait while the rest is flushed, and for one small synced write, with some hundred bytes for each table. Nothing is copied: the two have their
     /// tables in common until compactions of one of them replace these, and a file goes when neither has it. So at first the clone takes no disk space, and
     /// later as much as the two differ, and what their compactions have written anew.
     ///

@@ -12,6 +12,7 @@ use crate::types::CheckReport;
 use crate::wal::log_file_name;
 use base::{Error, ErrorKind, Result};
 use record::{SegmentKind, SegmentReader};
+use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tree::{LiveTable, Manifest, manifest_file_name};
@@ -92,8 +93,11 @@ impl DbInner {
 
     fn tables_in_use(&self) -> Vec<Weak<LiveTable>> {
         let state = self.state.lock();
-        let versions = state.keyspaces.values().map(|k| k.tree.version());
-        versions.flat_map(|v| v.tables().map(|(_, t)| Arc::downgrade(t)).collect::<Vec<_>>()).collect()
+        let mut seen = HashSet::new();
+        // Keyspaces that were cloned have tables in common.
+        let tables = state.keyspaces.values().flat_map(|k| k.tree.version().tables());
+        let tables = tables.filter(|(_, table)| seen.insert(table.meta.number));
+        tables.map(|(_, table)| Arc::downgrade(table)).collect()
     }
 
     fn scrub_table(

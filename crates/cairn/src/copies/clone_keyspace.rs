@@ -32,16 +32,28 @@ impl DbInner {
             source
         };
         source.check_order()?;
-        if !planted(Bug::CloneWithoutFlush) {
+        let forgets = planted(Bug::CloneWithoutFlush);
+        // Most of it, while writers go on.
+        if !forgets {
             self.flush_keyspace(&source)?;
         }
-        let clone = self.clone_tables(&source, new)?;
+        let clone = {
+            // What was written meanwhile. So the tables have all commits up to this moment and none after it: of two trees, too.
+            let mut writer = self.writer();
+            self.status.check_running()?;
+            source.check_open()?;
+            let trees: Vec<_> = [Some(&source), source.historical()].into_iter().flatten().cloned().collect();
+            if !forgets {
+                self.flush_held(&mut writer, &trees)?;
+            }
+            self.clone_tables(&source, new)?
+        };
         // What is due in the new tree.
         self.run_pending();
         Ok(clone)
     }
 
-    /// Makes the keyspace `new` with the tables that `source` has now.
+    /// Makes the keyspace `new` with the tables that `source` has now. The caller holds the writer, and `source` has nothing in memory.
     fn clone_tables(&self, source: &Arc<KeyspaceInner>, new: &str) -> Result<Arc<KeyspaceInner>> {
         // Edits are made and installed under this lock, so the tables stay those of the moment.
         let mut manifest = self.manifest.lock();
@@ -91,7 +103,7 @@ impl DbInner {
 
     fn insert_clone(&self, state: &mut State, Pair { source, clone, .. }: &Pair, tree: Tree) {
         self.disk_reserve.note_tables(0, tree.version().bytes());
-        // A snapshot from before does not see the newest of these entries.
+        // By the holder of the writer. A snapshot from before does not see the newest of these entries.
         clone.dead.note_ingest(tree.version().flushed_seq);
         if source.may_expire() {
             clone.note_expiries();

@@ -59,8 +59,10 @@ impl DbInner {
         let mut writer = self.writer();
         self.status.check_running()?;
         keyspaces.iter().try_for_each(|keyspace| keyspace.check_open())?;
-        if !planted(Bug::AttachBesideMemtables) {
-            self.flush_held(&mut writer, &keyspaces)?;
+        let beside = planted(Bug::AttachBesideMemtables);
+        // Tables have only what was committed before a log was begun.
+        if !beside && !self.flush_held(&mut writer, &keyspaces)? {
+            self.free_logs(&mut writer)?;
         }
         if !planted(Bug::AttachBeforeLogSync) {
             self.sync_log(&mut writer)?;
@@ -73,16 +75,14 @@ impl DbInner {
         Ok(seq)
     }
 
-    /// Begins a log, and flushes what some keyspaces have in memory. The caller holds the writer: they have nothing there on return.
-    fn flush_held(&self, writer: &mut Writer, keyspaces: &[Arc<KeyspaceInner>]) -> Result<()> {
+    /// Flushes what some keyspaces have in memory. The caller holds the writer: they have nothing there on return. Returns whether they had, and
+    /// a log was begun.
+    pub(crate) fn flush_held(&self, writer: &mut Writer, keyspaces: &[Arc<KeyspaceInner>]) -> Result<bool> {
         self.await_inserts(writer);
         let has_entries = |keyspace: &Arc<KeyspaceInner>| !keyspace.read_state.load().memtable.is_empty();
         let switches = keyspaces.iter().any(has_entries);
         // An empty memtable is replaced, too: what reads find in it next comes after the load.
         self.seal(writer, keyspaces)?;
-        if !switches {
-            self.free_logs(writer)?;
-        }
         let is_flushed = |state: &State| {
             let of = |keyspace: &Arc<KeyspaceInner>| state.keyspaces.get(&keyspace.id);
             keyspaces.iter().filter_map(of).all(|k| k.immutable.is_empty())
@@ -90,7 +90,7 @@ impl DbInner {
         // Not by waiting for background threads alone: there may be none, and they may be flushing others first.
         loop {
             if is_flushed(&self.state.lock()) {
-                return Ok(());
+                return Ok(switches);
             }
             if self.status.ends() {
                 return Err(self.status.stop_reason());
@@ -105,7 +105,7 @@ impl DbInner {
             }
             let mut state = self.state.lock();
             if is_flushed(&state) {
-                return Ok(());
+                return Ok(switches);
             }
             if let Some(error) = &state.flush_error {
                 return Err(error.clone());

@@ -337,6 +337,11 @@ impl<'a> Salvage<'a> {
             all.extend(unused.into_iter().map(|number| (number, None)));
         } else if !unused.is_empty() {
             self.note(format!("{} tables are not in use and were left out", unused.len()));
+            if self.state.is_none() {
+                unused
+                    .iter()
+                    .for_each(|number| self.note_left_out(&table_file_name(*number), "it was removed"));
+            }
         }
         all
     }
@@ -376,6 +381,7 @@ impl<'a> Salvage<'a> {
                     Some(id) => BTreeSet::from([id]),
                     None => {
                         self.note(format!("{name} belongs to a keyspace that was dropped, and is left out"));
+                        self.note_left_out(&name, "its keyspace was dropped");
                         continue;
                     }
                 },
@@ -437,6 +443,15 @@ impl<'a> Salvage<'a> {
             self.report.losses.push(loss.within(&survey.smallest, &survey.largest));
         }
         counts
+    }
+
+    /// A table on disk is left out because of what a damaged manifest says. What is missing of that may be a clone that has it, too.
+    fn note_left_out(&mut self, name: &str, says: &str) {
+        let what = format!(
+            "left out, because the manifest says that {says}: if a clone of the keyspace has it, and what says so is damaged, \
+             entries of the clone are missing"
+        );
+        self.report.losses.push(Loss::new(name.to_owned(), what));
     }
 
     /// Called after the logs were read: an entry from a log may be older than the lost entry of a table that it replaces.

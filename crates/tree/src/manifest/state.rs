@@ -79,16 +79,21 @@ impl ManifestState {
     /// # Errors
     /// `Corruption` if there are two tables with the same number.
     pub(super) fn count_trees(&self) -> Result<()> {
-        let mut found: HashMap<u64, (&Arc<LiveTable>, usize)> = HashMap::new();
-        for (_, table) in self.keyspaces.values().flat_map(|keyspace| keyspace.version.tables()) {
-            let (first, count) = found.entry(table.meta.number).or_insert((table, 0));
-            if !Arc::ptr_eq(first, table) && !planted(Bug::ForgetSharing) {
-                let what = format!("table {} is there twice", table.meta.number);
-                return Err(Error::new(ErrorKind::Corruption, what));
+        /// A table, the number of trees that have it, and the last of them.
+        type Found<'a> = (&'a Arc<LiveTable>, usize, u64);
+        let mut found: HashMap<u64, Found<'_>> = HashMap::new();
+        for (id, keyspace) in &self.keyspaces {
+            for (_, table) in keyspace.version.tables() {
+                let (first, count, last) = found.entry(table.meta.number).or_insert((table, 0, 0));
+                let is_other = !Arc::ptr_eq(first, table) && !planted(Bug::ForgetSharing);
+                if is_other || *count > 0 && *last == *id {
+                    let what = format!("table {} is there twice", table.meta.number);
+                    return Err(Error::new(ErrorKind::Corruption, what));
+                }
+                (*count, *last) = (*count + 1, *id);
             }
-            *count += 1;
         }
-        found.values().for_each(|(table, count)| table.set_trees(*count));
+        found.values().for_each(|(table, count, _)| table.set_trees(*count));
         Ok(())
     }
 
