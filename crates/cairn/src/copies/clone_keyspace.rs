@@ -48,8 +48,9 @@ impl DbInner {
             }
             self.clone_tables(&source, new)?
         };
-        // What is due in the new tree.
+        // What is due in the new tree; and tables that compactions have given up, and this call has kept.
         self.run_pending();
+        self.collect_obsolete();
         Ok(clone)
     }
 

@@ -587,12 +587,11 @@ impl Actor {
         }
         let name = self.rng.pick(&names).clone();
         let new = format!("{}{}", own_prefix(self.ledger.thread), self.ledger.new_number());
-        let has_order = self.handles.as_ref().is_some_and(|h| has_order(&h.own[&name]));
-        let cloned = self.call("clone_keyspace", |h, _| match has_order {
-            true => h.db.clone_keyspace(&name, &new).map(Some),
-            false => Ok(None),
-        })?;
-        if let (Some(Some(keyspace)), Some(handles)) = (cloned, &mut self.handles) {
+        if self.handles.as_ref().is_none_or(|h| !has_order(&h.own[&name])) {
+            return Ok(());
+        }
+        let cloned = self.call("clone_keyspace", |h, _| h.db.clone_keyspace(&name, &new))?;
+        if let (Some(keyspace), Some(handles)) = (cloned, &mut self.handles) {
             let content = self.ledger.content_mut(&name).clone();
             self.ledger.state.insert(new.clone(), content);
             handles.own.insert(new, keyspace);
