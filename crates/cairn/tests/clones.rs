@@ -628,3 +628,93 @@ fn salvage_names_the_tables_that_a_clone_may_have_had() {
         assert!(loss.is_some_and(|loss| loss.what.contains("clone")), "{table}: {:?}", report.losses);
     }
 }
+
+#[test]
+fn damage_of_a_table_of_both_is_told_once_and_met_by_both() {
+    let sim = SimEnv::new(1);
+    let db = open(&sim);
+    let source = db.create_keyspace("source", small(Preset::Balanced)).unwrap();
+    fill(&source, 0..300, 0);
+    drop((db.clone_keyspace("source", "clone").unwrap(), source));
+    db.close().unwrap();
+    let mut files = sim.list_files().into_iter();
+    let table = files.find(|path| path.to_string_lossy().ends_with(".tbl")).unwrap();
+    sim.remove(&table).unwrap();
+    let db = open(&sim);
+    assert_eq!(db.stats().damage.len(), 1, "{:?}", db.stats().damage);
+    for name in ["source", "clone"] {
+        let keyspace = db.open_keyspace(name).unwrap();
+        assert!(keyspace.iter().any(|entry| entry.is_err()), "{name}");
+    }
+    assert_eq!((db.stats().damage.len(), db.scrub(0).unwrap().problems.len()), (1, 1));
+    let problems = db.check(&mut |_| ()).unwrap().problems;
+    assert_eq!(problems.len(), 1, "{problems:?}");
+}
+
+/// Threads that clone, drop, rename, create, write and compact under the same names, until one closes the database. A write puts the same number under two keys.
+#[test]
+fn clones_beside_every_change_of_the_same_names_and_beside_close() {
+    for round in 0..20u64 {
+        let sim = SimEnv::new(round);
+        let options = options().background_threads(1 + round as usize % 2);
+        let db = Database::open_in(sim.clone(), "/db", options).unwrap();
+        let kept = small(Preset::Balanced).history(Retention::All);
+        db.create_keyspace("a", if round % 3 == 0 { kept } else { small(Preset::Parallax) }).unwrap();
+        let cloned = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let (db, cloned) = (db.clone(), &cloned);
+                scope.spawn(move || {
+                    let mut seed = round * 4 + thread;
+                    let mut draw = |most: u64| {
+                        seed = seed
+                            .wrapping_mul(6_364_136_223_846_793_005)
+                            .wrapping_add(1_442_695_040_888_963_407);
+                        (seed >> 33) % most
+                    };
+                    let allowed = [ErrorKind::NotFound, ErrorKind::AlreadyExists, ErrorKind::Closed];
+                    for n in 0..150u64 {
+                        let [from, to] = [(); 2].map(|()| ["a", "b", "c", "d"][draw(4) as usize]);
+                        let done = match draw(8) {
+                            0 | 1 => db
+                                .clone_keyspace(from, to)
+                                .map(|_| _ = cloned.fetch_add(1, Ordering::Relaxed)),
+                            2 => db.drop_keyspace(from),
+                            3 => db.rename_keyspace(from, to),
+                            4 => db.create_keyspace(from, small(Preset::Parallax)).map(drop),
+                            5 => db.open_keyspace(from).and_then(|k| k.compact()),
+                            6 => db.open_keyspace(from).and_then(|k| {
+                                let snapshot = db.snapshot();
+                                let (x, y) = (snapshot.get(&k, "x")?, snapshot.get(&k, "y")?);
+                                assert_eq!(x, y, "{from}");
+                                Ok(())
+                            }),
+                            _ => db.open_keyspace(from).and_then(|k| {
+                                let mut batch = db.batch();
+                                let value = vec![n as u8; 100 + 900 * (n as usize % 2)];
+                                batch.put(&k, "x", value.clone());
+                                batch.put(&k, "y", value);
+                                db.write(batch, cairn::Durability::Os)
+                            }),
+                        };
+                        assert!(done.as_ref().err().is_none_or(|e| allowed.contains(&e.kind())), "{done:?}");
+                    }
+                    if thread == round % 4 && round % 2 == 0 {
+                        db.close().unwrap();
+                    }
+                });
+            }
+        });
+        assert!(cloned.load(Ordering::Relaxed) > 0, "round {round}");
+        drop(db);
+        let db = open(&sim);
+        check(&db);
+        for name in db.keyspaces() {
+            let keyspace = db.open_keyspace(&name).unwrap();
+            assert_eq!(keyspace.get("x").unwrap(), keyspace.get("y").unwrap(), "{name} in round {round}");
+            db.drop_keyspace(&name).unwrap();
+        }
+        db.wait_idle().unwrap();
+        assert_eq!(data_files(&sim), 0, "round {round}");
+    }
+}

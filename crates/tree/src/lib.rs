@@ -51,5 +51,5 @@ pub use read::{
 };
 pub use tree::Tree;
 pub use version::{
-    Damage, Guard, Level, LiveTable, ObsoleteFiles, Sketch, Version, VersionEdit, check_version,
+    Damage, Guard, Level, LiveTable, ObsoleteFiles, Sketch, Version, VersionEdit, check_version, tables_of,
 };

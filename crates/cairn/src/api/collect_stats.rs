@@ -8,7 +8,7 @@ use crate::types::{
     ValueStats,
 };
 use std::sync::Arc;
-use tree::{expired_bytes, stale_bytes};
+use tree::{LiveTable, Version, expired_bytes, stale_bytes, tables_of};
 use values::SegmentFile;
 
 pub(crate) fn keyspace_stats(db: &DbInner, keyspace: &KeyspaceInner, cursors: HeldCursors) -> KeyspaceStats {
@@ -72,17 +72,17 @@ fn metadata_bytes(keyspace: &KeyspaceInner) -> u64 {
 }
 
 /// Bytes of the tables that other keyspaces have, too.
-fn shared_bytes(version: &tree::Version) -> u64 {
+fn shared_bytes(version: &Version) -> u64 {
     let shared = version.tables().filter(|(_, table)| table.is_shared());
     shared.map(|(_, table)| table.meta.file_size).sum()
 }
 
-/// The damaged tables of a version.
-fn damaged_tables(version: &tree::Version) -> Vec<Problem> {
-    let problem = |table: &tree::LiveTable| {
+/// The damaged tables of some versions.
+fn damaged_tables<'a>(versions: impl Iterator<Item = &'a Version>) -> Vec<Problem> {
+    let problem = |table: &Arc<LiveTable>| {
         Some(Problem::of(&table::table_file_name(table.meta.number), &table.damage.first()?))
     };
-    version.tables().filter_map(|(_, table)| problem(table)).collect()
+    tables_of(versions).into_iter().filter_map(problem).collect()
 }
 
 fn value_stats(db: &DbInner, collections: IoStats) -> ValueStats {
@@ -181,7 +181,7 @@ pub(crate) fn stats(db: &DbInner) -> Stats {
             false => db.status.fatal.get().map(|e| e.to_string()).or(error),
         },
         scrub,
-        damage: (read_states.iter().flat_map(|v| damaged_tables(&v.version))).chain(findings).collect(),
+        damage: damaged_tables(read_states.iter().map(|v| &*v.version)).into_iter().chain(findings).collect(),
         keyspaces,
     };
     if stats.user_bytes > 0 {

@@ -177,15 +177,16 @@ impl Database {
         self.inner().rename_keyspace(name, new)
     }
 
-    /// Makes a keyspace `new` with the content and the options of the keyspace `name`. From then on the two are independent: each can be written to, altered
-    /// and dropped.
+    /// Makes a keyspace `new` with the content and the options of the keyspace `name`. From then on the two are independent: each can be
+    /// written to, altered and dropped.
     ///
-    /// The clone has the state after one of the commits, with all that was written before the call, and it is durable on return. Older versions (`history`) are cloned, too. A snapshot that began before shows in the clone
-    /// what it shows in the other one.
+    /// The clone has the state after one of the commits, with all that was written before the call, and it is durable on return. Older
+    /// versions (`history`) are cloned, too. A snapshot that began before shows in the clone what it shows in the other one.
     ///
-    /// Cost: what the keyspace has in memory is flushed, mostly while writers go on. They wait while the rest is flushed, and for one small synced write, with some hundred bytes for each table. Nothing is copied: the two have their
-    /// tables in common until compactions of one of them replace these, and a file goes when neither has it. So at first the clone takes no disk space, and
-    /// later as much as the two differ, and what their compactions have written anew.
+    /// Cost: what the keyspace has in memory is flushed, mostly while writers go on. They wait while the rest is flushed, and for one synced
+    /// write, with some hundred bytes for each table. Nothing is copied: the two have their tables in common until compactions of one of them
+    /// replace these, and a file goes when neither has it. So at first the clone takes no disk space, and later as much as the two differ,
+    /// and what their compactions have written anew.
     ///
     /// ```
     /// use cairn::{Database, KeyspaceOptions};
@@ -212,10 +213,12 @@ impl Database {
         self.inner().clone_keyspace(name, new).map(|inner| self.keyspace_handle(inner))
     }
 
-    /// The [statistics](Database::stats) in the text format of Prometheus (`text/plain; version=0.0.4`), to be answered to a program that asks for them over HTTP.
+    /// The [statistics](Database::stats) in the text format of Prometheus (`text/plain; version=0.0.4`), to be answered to a program that asks
+    /// for them over HTTP.
     ///
-    /// All names begin with `cairn_`; units are bytes and seconds. Counters begin at 0 with each opening. Metrics of keyspaces have the labels `keyspace` and `tree`:
-    /// `newest`, or `older` for the older versions of one with history. Cost: that of [`Database::stats`], and about 100 bytes for each line.
+    /// All names begin with `cairn_`; units are bytes and seconds. Counters begin at 0 with each opening. Metrics of keyspaces have the labels
+    /// `keyspace` and `tree`: `newest`, or `older` for the older versions of one with history. Cost: that of [`Database::stats`], and about 50
+    /// bytes for each line.
     ///
     /// ```
     /// # fn main() -> cairn::Result<()> {

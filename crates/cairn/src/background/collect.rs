@@ -20,7 +20,7 @@ use record::{SegmentKind, SegmentWriter};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
-use tree::{DatabaseEdit, LiveTable};
+use tree::{DatabaseEdit, LiveTable, tables_of};
 use values::{FileUse, Maps, SegmentFile, ValueFile, own_segment, pick, pick_by_count, value_file_name};
 
 /// Bounds of what one collection copies and has in memory, in bytes, unless a single file has more: an eighth of the memory budget between them. A
@@ -95,13 +95,8 @@ impl DbInner {
         let refers = |table: &Arc<LiveTable>| {
             table.meta.segments.iter().any(|share| segments.contains(&share.segment))
         };
-        let versions = state.keyspaces.values().map(|k| k.tree.version());
-        let tables = versions
-            .flat_map(|v| v.tables().map(|(_, table)| table.clone()).filter(refers).collect::<Vec<_>>());
-        let mut tables: Vec<Arc<LiveTable>> = tables.collect();
-        let mut seen = HashSet::new();
-        // Keyspaces that were cloned have tables in common.
-        tables.retain(|table| seen.insert(table.meta.number));
+        let versions = state.keyspaces.values().map(|k| &**k.tree.version());
+        let tables = tables_of(versions).into_iter().filter(|table| refers(table)).cloned().collect();
         let has_entries = |keyspace: &&Arc<KeyspaceInner>| {
             let log = keyspace.hash_log.as_ref();
             log.is_some_and(|log| files.iter().any(|file| log.index.find(file.file).is_some()))

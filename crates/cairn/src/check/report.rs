@@ -6,7 +6,7 @@ use base::{Error, ErrorKind, Result};
 use history::BothTrees;
 use std::collections::HashSet;
 use std::sync::Arc;
-use tree::{KeyRange, LiveTable, MergeCursor, ReadCharges, Version};
+use tree::{KeyRange, LiveTable, MergeCursor, ReadCharges, Version, tables_of};
 use values::Segments;
 
 /// Most versions of a keyspace that are listed one by one.
@@ -36,11 +36,7 @@ impl CheckReport {
         progress: &mut dyn FnMut(&CheckProgress),
         go_on: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
-        let mut tables: Vec<&Arc<LiveTable>> =
-            versions.iter().flat_map(|v| v.tables().map(|(_, t)| t)).collect();
-        let mut seen = HashSet::new();
-        // Keyspaces that were cloned have tables in common.
-        tables.retain(|table| seen.insert(table.meta.number));
+        let tables = tables_of(versions.iter().copied());
         let bytes_total = tables.iter().map(|t| t.meta.file_size).sum();
         let mut done = 0;
         for table in tables {

@@ -12,10 +12,9 @@ use crate::types::CheckReport;
 use crate::wal::log_file_name;
 use base::{Error, ErrorKind, Result};
 use record::{SegmentKind, SegmentReader};
-use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tree::{LiveTable, Manifest, manifest_file_name};
+use tree::{LiveTable, Manifest, manifest_file_name, tables_of};
 
 /// Pause between two background rounds.
 const ROUND_PAUSE: Duration = Duration::from_secs(1);
@@ -93,11 +92,8 @@ impl DbInner {
 
     fn tables_in_use(&self) -> Vec<Weak<LiveTable>> {
         let state = self.state.lock();
-        let mut seen = HashSet::new();
-        // Keyspaces that were cloned have tables in common.
-        let tables = state.keyspaces.values().flat_map(|k| k.tree.version().tables());
-        let tables = tables.filter(|(_, table)| seen.insert(table.meta.number));
-        tables.map(|(_, table)| Arc::downgrade(table)).collect()
+        let versions = state.keyspaces.values().map(|k| &**k.tree.version());
+        tables_of(versions).into_iter().map(Arc::downgrade).collect()
     }
 
     fn scrub_table(

@@ -8,7 +8,7 @@ use hashlog::hint_file_name;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use table::table_file_name;
-use tree::{DatabaseEdit, LiveTable, Version};
+use tree::{DatabaseEdit, LiveTable, Version, tables_of};
 use values::{Walk, value_file_name};
 
 /// A file that is part of a copy.
@@ -75,8 +75,8 @@ impl Moment {
 
     /// All tables, by number.
     pub(super) fn tables(&self) -> BTreeMap<u64, Arc<LiveTable>> {
-        let all = self.versions.iter().flat_map(|(_, version)| version.tables());
-        all.map(|(_, table)| (table.meta.number, table.clone())).collect()
+        let all = tables_of(self.versions.iter().map(|(_, version)| &**version));
+        all.into_iter().map(|table| (table.meta.number, table.clone())).collect()
     }
 
     /// The files.

@@ -23,7 +23,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use tree::{DatabaseEdit, Manifest, ManifestError, Tree, manifest_file_name};
+use tree::{DatabaseEdit, Manifest, ManifestError, Tree, manifest_file_name, tables_of};
 use values::{SegmentFile, value_file_name};
 
 /// Largest accepted number of a file or keyspace.
@@ -92,7 +92,7 @@ pub(crate) fn open(
 /// statistics show them before a read fails. Returns whether there are any.
 fn note_missing(state: &tree::ManifestState, files: &Files) -> bool {
     let mut lacking = false;
-    for (_, table) in state.keyspaces.values().flat_map(|k| k.version.tables()) {
+    for table in tables_of(state.keyspaces.values().map(|k| &*k.version)) {
         if files.tables.binary_search(&table.meta.number).is_err() {
             let missing = Error::corruption(table.table.path(), 0, "the table is missing");
             tracing::error!(error = %missing, "opened all the same");

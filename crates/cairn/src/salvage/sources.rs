@@ -362,14 +362,13 @@ impl<'a> Salvage<'a> {
                 Ok(survey) => survey,
                 Err(e) if e.kind() == ErrorKind::Unsupported => return Err(e),
                 Err(e) => {
-                    if named.is_none() {
-                        losses.push((None, whole_loss(&name, &named, &e)));
-                    }
+                    let loss = whole_loss(&name, &named, &e);
                     for id in ids_of(&named) {
-                        losses.push((Some(id), whole_loss(&name, &named, &e)));
-                        if let Some(keyspace) = self.keyspaces.get_mut(&id) {
-                            keyspace.wounded = true;
-                        }
+                        losses.push((Some(id), loss.clone()));
+                        self.keyspaces.entry(id).and_modify(|keyspace| keyspace.wounded = true);
+                    }
+                    if named.is_none() {
+                        losses.push((None, loss));
                     }
                     continue;
                 }

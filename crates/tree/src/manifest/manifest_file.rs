@@ -185,17 +185,27 @@ impl ManifestReader {
             // The first record was synced before the file got its name.
             return Err(Error::corruption(&path, 0, "the manifest has no valid record"));
         }
+        reader.count_trees()?;
         Ok(reader)
     }
 
     /// Applies the edits that were appended since. Returns whether there were any. After an error the state is not to be used.
     pub fn go_on(&mut self, open: &mut dyn FnMut(&TableMeta) -> Result<Arc<LiveTable>>) -> Result<bool> {
         self.reader.go_on(u64::MAX)?;
-        self.apply(open)
+        let has_edits = self.apply(open)?;
+        // Without clones each tree adds tables of its own.
+        if has_edits && self.state.shares_tables {
+            self.count_trees()?;
+        }
+        Ok(has_edits)
+    }
+
+    fn count_trees(&self) -> Result<()> {
+        self.state.count_trees().map_err(|e| e.context(self.reader.path().display()))
     }
 
     fn apply(&mut self, open: &mut dyn FnMut(&TableMeta) -> Result<Arc<LiveTable>>) -> Result<bool> {
-        let (mut record, mut has_edits, is_first) = (Vec::new(), false, self.state.next_file == 0);
+        let (mut record, mut has_edits) = (Vec::new(), false);
         while let Some(span) = self.reader.next(&mut record)? {
             if record.is_empty() {
                 continue; // a sync mark
@@ -206,10 +216,6 @@ impl ManifestReader {
                 .apply(edit, open)
                 .map_err(|e| e.context(format!("{}, offset {}", path.display(), span.start)))?;
             has_edits = true;
-        }
-        // Without clones only once: each keyspace adds new tables.
-        if has_edits && (is_first || self.state.shares_tables) {
-            self.state.count_trees().map_err(|e| e.context(self.reader.path().display().to_string()))?;
         }
         Ok(has_edits)
     }

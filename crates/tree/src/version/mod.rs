@@ -41,7 +41,7 @@ pub use obsolete_files::ObsoleteFiles;
 pub use sketch::Sketch;
 
 use base::{RangeSet, Result, Seq, Slice};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -62,6 +62,13 @@ pub struct Version {
     /// The sequence numbers of tables that share keys are in no order: readers merge all of them. So it is in the tree of a historical
     /// keyspace, where no key has two versions, except that two writes have one time.
     pub unordered: bool,
+}
+
+/// The tables of some versions, each once: keyspaces that were cloned have tables in common.
+pub fn tables_of<'a>(versions: impl Iterator<Item = &'a Version>) -> Vec<&'a Arc<LiveTable>> {
+    let mut seen = HashSet::new();
+    let tables = versions.flat_map(|version| version.tables().map(|(_, table)| table));
+    tables.filter(|table| seen.insert(table.meta.number)).collect()
 }
 
 impl Version {
