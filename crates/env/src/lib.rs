@@ -9,6 +9,7 @@ mod mapped;
 mod real;
 mod rng;
 mod sim;
+mod stopwatch;
 mod traits;
 mod waiting_reads;
 
@@ -16,5 +17,6 @@ pub use mapped::ForkGuard;
 pub use real::RealEnv;
 pub use rng::Rng;
 pub use sim::{Fault, Hook, OpInfo, OpKind, Phase, Repeat, SimEnv, Survival};
+pub use stopwatch::Stopwatch;
 pub use traits::{Env, FileLock, FileStamp, FrontSync, LOG_END, ReadFile, WriteFile};
 pub use waiting_reads::WaitingReads;

@@ -161,6 +161,7 @@ pub(crate) fn stats(db: &DbInner) -> Stats {
             useful: tables.filter_negatives,
             false_positives: tables.filter_false_positives,
         },
+        latency: db.counters.latency.stats(),
         stalls,
         memory: MemoryStats {
             budget: db.options.memory_budget,

@@ -2,6 +2,7 @@
 
 use super::close::Handle;
 use super::collect_stats::keyspace_stats;
+use crate::parts::Operation;
 use crate::read::{
     AsOf, Cursor, Entries, HeldSeq, Range, RangeAt, ReadView, Version, VersionQuery, Versions,
 };
@@ -417,6 +418,7 @@ impl Keyspace {
 
     #[inline]
     fn get_and_expiry(&self, key: &[u8]) -> Result<(Option<Slice>, Option<Time>)> {
+        let _measured = self.database().counters.latency.measure(Operation::Get);
         // The clock is read before the sequence number: an entry that has expired by then, and no later one, was the newest at some time
         // afterwards.
         let now = self.inner.read_clock();
@@ -438,6 +440,7 @@ impl Keyspace {
     /// # Errors
     /// As for [`Keyspace::get`].
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let _measured = self.database().counters.latency.measure(Operation::Get);
         let now = self.inner.read_clock();
         let read_state = self.inner.read_state.load();
         self.inner.check_open()?;
@@ -461,6 +464,7 @@ impl Keyspace {
     /// # Errors
     /// As for [`Keyspace::get`]: the error of the first key, in the order given, that has one.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        let _measured = self.database().counters.latency.measure(Operation::MultiGet);
         if self.inner.hash_log.is_some() {
             // The index changes beside the read: what is visible at a number that is held stays there.
             let (held, _) = self.held();

@@ -1,6 +1,7 @@
 //! Snapshots: consistent read-only states of the whole database. The list of those that exist is in `parts/snapshots.rs`.
 
 use super::keyspace::Keyspace;
+use crate::parts::{Measured, Operation};
 use crate::read::{
     AsOf, Cursor, Entries, HeldSeq, Range, RangeAt, ReadView, Version, VersionQuery, Versions,
 };
@@ -69,6 +70,7 @@ impl Snapshot {
     /// # Errors
     /// As for [`Keyspace::get`]; `InvalidArgument` when the keyspace is of another database.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        let _measured = self.measure(Operation::Get);
         self.read(keyspace, |read_state| keyspace.inner.get_in(read_state, key.as_ref(), &self.at()))
     }
 
@@ -77,6 +79,7 @@ impl Snapshot {
     /// # Errors
     /// As for [`Snapshot::get`].
     pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
+        let _measured = self.measure(Operation::Get);
         self.read(keyspace, |read_state| keyspace.inner.contains_in(read_state, key.as_ref(), &self.at()))
     }
 
@@ -85,6 +88,7 @@ impl Snapshot {
     /// # Errors
     /// As for [`Keyspace::multi_get`]; `InvalidArgument` when the keyspace is of another database.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        let _measured = self.measure(Operation::MultiGet);
         self.read(keyspace, |read_state| keyspace.inner.multi_get_in(read_state, keys, &self.at()))
     }
 
@@ -205,6 +209,12 @@ impl Snapshot {
     }
 
     /// Reads in the newest read state, or that which it keeps.
+    /// Measures a read until what is returned is dropped.
+    #[inline]
+    pub(crate) fn measure(&self, operation: Operation) -> Measured<'_> {
+        self.0.db.counters.latency.measure(operation)
+    }
+
     pub(crate) fn read<T>(
         &self,
         keyspace: &Keyspace,

@@ -1,5 +1,6 @@
 //! Counters behind the statistics. The engine branches on none of them, except that `user_bytes` shows whether writers pause.
 
+use super::latency::Latency;
 use crate::sync::Mutex;
 use crate::types::{IoStats, Problem, ScrubStats, StallStats};
 use base::{ErrorKind, Result};
@@ -21,6 +22,7 @@ pub(crate) struct Counters {
     pub ingest: Mutex<IoStats>,
     pub collections: Mutex<IoStats>,
     pub stalls: Mutex<StallStats>,
+    pub latency: Latency,
 }
 
 /// Why a writer slept or waited.

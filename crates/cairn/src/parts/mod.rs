@@ -1,5 +1,5 @@
 //! Parts of the shared state that can be understood alone, each with its own lock or atomics: the write queue, the visible sequence number,
-//! the sequence numbers that readers hold, the clock of expiries, dead ranges, the disk reserve, files kept for readers, counters and limits.
+//! the sequence numbers that readers hold, the clock of expiries, dead ranges, the disk reserve, files kept for readers, counters, latency and limits.
 //!
 //! Imports `types`, and `wal` because the reserve gives up recycled logs. Absent: keyspaces and the database.
 
@@ -11,6 +11,7 @@ mod evicted;
 mod expiry_clock;
 mod held_seqs;
 mod kept_files;
+mod latency;
 mod memtable_limits;
 mod moments;
 mod rate_limiter;
@@ -27,6 +28,7 @@ pub(crate) use evicted::with_evictions;
 pub(crate) use expiry_clock::{ExpiryClock, whole};
 pub(crate) use held_seqs::{FlushGeneration, HeldSeqs, RetiredMemtables};
 pub(crate) use kept_files::{KeptFiles, Unneeded, parse_replaced_manifest, replaced_manifest_name};
+pub(crate) use latency::{Latency, Measured, Operation, begin};
 pub(crate) use memtable_limits::{allocate, capacity_for, is_due, price};
 pub(crate) use moments::Moments;
 pub(crate) use rate_limiter::{Pace, RateLimiter};

@@ -6,6 +6,7 @@ use super::range_del::RangeDelFilter;
 use super::read_cost::{SkipCounter, charge_skipped};
 use super::read_view::{HeldSeq, ReadView, Source, sources};
 use super::values_ahead::{At, ValuesAhead};
+use crate::parts::{Operation, begin};
 use crate::state::{Reader, expiry_of, split_value};
 use crate::types::{Bounds, successor};
 use base::planted::{Bug, planted};
@@ -259,6 +260,13 @@ impl Cursor {
 
     /// Moves to the last entry before `end`, which is within the bounds; `None` moves to the last entry.
     pub(crate) fn seek_backward(&mut self, end: Option<&[u8]>) -> Result<()> {
+        let begun = begin();
+        let result = self.look_backward(end);
+        self.db.latency().end(Operation::Seek, begun);
+        result
+    }
+
+    fn look_backward(&mut self, end: Option<&[u8]>) -> Result<()> {
         self.begin_seek()?;
         let dead = self.keyspace.dead_ranges().and_then(|dead| dead.before(end, self.seq));
         let end = match &dead {
@@ -278,6 +286,13 @@ impl Cursor {
     }
 
     fn seek_forward(&mut self, key: &[u8]) -> Result<()> {
+        let begun = begin();
+        let result = self.look_forward(key);
+        self.db.latency().end(Operation::Seek, begun);
+        result
+    }
+
+    fn look_forward(&mut self, key: &[u8]) -> Result<()> {
         self.begin_seek()?;
         let dead = self.keyspace.dead_ranges().and_then(|dead| dead.over(key, self.seq));
         let from = match &dead {

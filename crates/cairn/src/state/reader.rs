@@ -2,7 +2,7 @@
 
 use super::db_inner::DbInner;
 use super::keyspace_inner::KeyspaceInner;
-use crate::parts::FoundRun;
+use crate::parts::{FoundRun, Latency};
 use crate::sync::Ordering;
 use base::{Error, Result, Seq};
 use env::Env;
@@ -49,6 +49,12 @@ impl Reader {
     /// The error to report when a read has failed: `Closed` once the database is closed.
     pub(crate) fn read_error(&self, error: Error) -> Error {
         self.0.status.read_error(error)
+    }
+
+    /// Where the times of reads are noted.
+    #[inline]
+    pub(crate) fn latency(&self) -> &Latency {
+        &self.0.counters.latency
     }
 
     /// Notes that the charges of some active memtable have reached its price. The flush thread or the next writer seals it.

@@ -3,6 +3,7 @@
 use super::own_writes::{Own, OwnWrites, join};
 use super::range::TransactionRange;
 use crate::api::{Database, Keyspace, Snapshot};
+use crate::parts::Operation;
 use crate::read::{RangeAt, Version, Versions};
 use crate::state::{Batch, KeyspaceInner, ReadAt, ReadSet, ReadState};
 use crate::sync::Mutex;
@@ -126,8 +127,14 @@ impl Transaction {
     }
 
     /// A read of the snapshot, of which the transaction depends on what it sees not expiring.
-    fn look<T>(&self, keyspace: &Keyspace, read: impl FnOnce(&ReadState, &ReadAt) -> Result<T>) -> Result<T> {
+    fn look<T>(
+        &self,
+        operation: Operation,
+        keyspace: &Keyspace,
+        read: impl FnOnce(&ReadState, &ReadAt) -> Result<T>,
+    ) -> Result<T> {
         let at = self.snapshot.at();
+        let _measured = self.snapshot.measure(operation);
         let found = self.snapshot.read(keyspace, |read_state| read(read_state, &at))?;
         if let Some(reads) = self.reads.as_ref().filter(|_| at.soonest().is_some()) {
             reads.lock().note_expiry(at.soonest());
@@ -136,7 +143,7 @@ impl Transaction {
     }
 
     fn stored(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Slice>> {
-        self.look(keyspace, |read_state, at| keyspace.inner.get_in(read_state, key, at))
+        self.look(Operation::Get, keyspace, |read_state, at| keyspace.inner.get_in(read_state, key, at))
     }
 
     /// The value of `key`. See [`Keyspace::get`].
@@ -176,7 +183,9 @@ impl Transaction {
             Own::Deleted => Ok(false),
             Own::None => {
                 self.note_key(keyspace, key)?;
-                self.look(keyspace, |read_state, at| keyspace.inner.contains_in(read_state, key, at))
+                self.look(Operation::Get, keyspace, |read_state, at| {
+                    keyspace.inner.contains_in(read_state, key, at)
+                })
             }
         }
     }
@@ -200,8 +209,9 @@ impl Transaction {
             }
         }
         let stored: Vec<&[u8]> = left.iter().map(|(_, key)| *key).collect();
-        let found =
-            self.look(keyspace, |read_state, at| keyspace.inner.multi_get_in(read_state, &stored, at))?;
+        let found = self.look(Operation::MultiGet, keyspace, |read_state, at| {
+            keyspace.inner.multi_get_in(read_state, &stored, at)
+        })?;
         left.into_iter().zip(found).for_each(|((place, _), value)| values[place] = value);
         Ok(values)
     }

@@ -1,8 +1,9 @@
 //! Statistics in the text format of Prometheus (version 0.0.4), for a program that is asked for them over HTTP.
 //!
 //! Counters begin at 0 when the database is opened, which Prometheus takes for a restart; their names end with `_total`. Units are bytes and
-//! seconds.
+//! seconds. Times of calls are a histogram: what was measured counts for all calls, since one in 64 is.
 
+use super::latency::Histogram;
 use super::stats::{IoStats, KeyspaceStats, LevelStats, Stats};
 use std::fmt::Write;
 
@@ -94,17 +95,41 @@ type Labels = Vec<(&'static str, String)>;
 struct Text(String);
 
 impl Text {
-    /// The lines of a metric, one for each set of labels.
-    fn metric(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = (Labels, f64)>) {
-        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+    fn head(&mut self, name: &str, help: &str, kind: &str) {
         // Writing to a string does not fail.
         let _ = writeln!(self.0, "# HELP cairn_{name} {help}\n# TYPE cairn_{name} {kind}");
-        for (labels, value) in samples {
-            let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            let labels: Vec<String> =
-                labels.iter().map(|(label, text)| format!("{label}=\"{}\"", escaped(text))).collect();
-            let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-            let _ = writeln!(self.0, "cairn_{name}{labels} {value}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, String)], value: f64) {
+        let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let labels: Vec<String> =
+            labels.iter().map(|(label, text)| format!("{label}=\"{}\"", escaped(text))).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        let _ = writeln!(self.0, "cairn_{name}{labels} {value}");
+    }
+
+    /// The lines of a metric, one for each set of labels.
+    fn metric(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = (Labels, f64)>) {
+        self.head(name, help, if name.ends_with("_total") { "counter" } else { "gauge" });
+        samples.into_iter().for_each(|(labels, value)| self.sample(name, &labels, value));
+    }
+
+    /// The lines of histograms by operation.
+    fn histograms(&mut self, name: &str, help: &str, operations: &[(&str, &Histogram)]) {
+        self.head(name, help, "histogram");
+        for (operation, histogram) in operations {
+            let labels = [("operation", operation.to_string())];
+            let calls = |samples: u64| (samples * Histogram::CALLS_PER_SAMPLE) as f64;
+            let powers =
+                histogram.below_powers().map(|(time, below)| (time.as_secs_f64().to_string(), below));
+            let all = histogram.samples();
+            for (bound, below) in powers.chain([("+Inf".to_owned(), all)]) {
+                let labels = [labels.as_slice(), &[("le", bound)]].concat();
+                self.sample(&format!("{name}_bucket"), &labels, calls(below));
+            }
+            let seconds = histogram.total().as_secs_f64() * Histogram::CALLS_PER_SAMPLE as f64;
+            self.sample(&format!("{name}_sum"), &labels, seconds);
+            self.sample(&format!("{name}_count"), &labels, calls(all));
         }
     }
 
@@ -140,6 +165,8 @@ impl Stats {
             ("collection", &self.values.collections),
         ];
         text.all(&OF_JOBS, &jobs.map(|(job, io)| (with("job", job), io)));
+        let help = "Time of calls, estimated from one in 64.";
+        text.histograms("operation_seconds", help, &self.latency.operations());
         let stalls = &self.stalls;
         let reasons = [
             ("slowdown", stalls.slowdowns, stalls.slowdown_seconds),

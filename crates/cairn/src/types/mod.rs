@@ -5,6 +5,7 @@
 mod bounds;
 mod copies;
 mod filters;
+mod latency;
 mod merge;
 mod metrics;
 mod options;
@@ -15,6 +16,8 @@ pub(crate) use bounds::{Bounds, Limits, successor};
 pub use copies::{BackupGeneration, BackupOptions, BackupProblem, CheckpointReport, CopyProgress};
 pub(crate) use filters::Filters;
 pub use history::Retention;
+pub(crate) use latency::{BUCKETS, bucket};
+pub use latency::{Histogram, LatencyStats};
 pub(crate) use merge::Operators;
 pub use merge::{ByteSet, Merge};
 pub use options::{

@@ -2,6 +2,7 @@
 //!
 //! They are for users: nothing in the engine depends on them.
 
+use super::latency::LatencyStats;
 use base::{Error, Slice};
 use std::time::Duration;
 
@@ -301,6 +302,8 @@ pub struct Stats {
     pub cache: CacheStats,
     /// Filters.
     pub filter: FilterStats,
+    /// How long calls took.
+    pub latency: LatencyStats,
     /// Write stalls.
     pub stalls: StallStats,
     /// Memory.

@@ -71,6 +71,14 @@ impl fmt::Display for Stats {
         let FilterStats { probes, useful, false_positives } = self.filter;
         let (saved, wrong) = (share(useful, probes), share(false_positives, useful + false_positives));
         writeln!(f, "filters         {probes} probes; {saved:.1} % saved a search, {wrong:.2} % were wrong")?;
+        for (operation, latency) in self.latency.operations() {
+            let samples = latency.samples();
+            if samples > 0 {
+                let [half, most] = [0.5, 0.99].map(|quantile| latency.quantile(quantile));
+                write!(f, "{operation:<15} half within {half:.3?}, 99 % within {most:.3?}, ")?;
+                writeln!(f, "longest {:.3?}, of {samples} measured", latency.max())?;
+            }
+        }
         let s = &self.stalls;
         write!(f, "stalls          {} slowdowns ({:.2} s), ", s.slowdowns, s.slowdown_seconds)?;
         write!(f, "{} waits for memory ({:.2} s), ", s.memtable_waits, s.memtable_wait_seconds)?;

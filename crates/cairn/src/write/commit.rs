@@ -13,6 +13,7 @@
 //! memtable contains only visible entries.
 
 use super::append::insert;
+use crate::parts::Operation;
 use crate::state::{
     Batch, DbInner, KeyspaceInner, Publishing, ReadSet, ReadState, Tail, Writer, WriterGuard, check_time,
 };
@@ -67,6 +68,7 @@ impl DbInner {
         entry: Entry<'_>,
         durability: Durability,
     ) -> Result<()> {
+        let _measured = self.counters.latency.measure(Operation::write(durability));
         let Entry { kind, key, value, time, .. } = entry;
         keyspace.limits.check(key, value)?;
         keyspace.check_kind(kind, value)?;
@@ -78,7 +80,7 @@ impl DbInner {
             batch
         };
         if !self.is_newest(keyspace, time) {
-            return self.write_batch(as_batch(), None, durability);
+            return self.write_compared(as_batch(), None, durability);
         }
         if kind.gives_value() {
             self.admit()?;
@@ -96,7 +98,7 @@ impl DbInner {
         // Another thread may have written a later time meanwhile.
         if time.is_some() && !self.is_newest(keyspace, time) && !planted(Bug::TrustEarlyTime) {
             drop(writer);
-            return self.write_batch(as_batch(), None, durability);
+            return self.write_compared(as_batch(), None, durability);
         }
         let entry = Entry { keyspace: keyspace.id, ..entry };
         let deletes = kind == EntryKind::Delete;
@@ -125,6 +127,7 @@ impl DbInner {
         durability: Durability,
     ) -> Result<()> {
         let is_compared = reads.is_some();
+        let _measured = self.counters.latency.measure(Operation::write(durability));
         let result = self.write_compared(batch, reads, durability);
         if is_compared {
             self.counters.note_transaction(&result);
@@ -203,6 +206,7 @@ impl DbInner {
         durability: Durability,
         look: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
+        let _measured = self.counters.latency.measure(Operation::write(durability));
         if let Some(error) = batch.error {
             return Err(error);
         }
