@@ -2,7 +2,7 @@
 
 use crate::commands::{
     bench, check, compact, copies, delete_range, demo, dump, history, info, keyspaces, load, model, point,
-    salvage, scan, scrub, shell, stats,
+    salvage, scan, scrub, shell, stats, top,
 };
 use crate::failure;
 use clap::{Parser, Subcommand};
@@ -70,6 +70,8 @@ pub enum Command {
     Drop(keyspaces::DropArgs),
     /// Show the tree: levels, guards, tables, and where the bytes went
     Stats(stats::StatsArgs),
+    /// Watch a database: rates, latencies, stalls, the cache, the tree
+    Top(top::TopArgs),
     /// Verify every checksum and invariant of a database, without writing to it
     Check(check::CheckArgs),
     /// Copy the readable content of a damaged database into a new one

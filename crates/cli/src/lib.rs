@@ -5,7 +5,7 @@
 //! to standard error. This crate uses only the public API of the engine.
 //!
 //! ```text
-//!   main -- command_line -- commands: point delete_range scan load dump stats check salvage copies compact shell demo bench model info
+//!   main -- command_line -- commands: point delete_range scan load dump stats top check salvage copies compact shell demo bench model info
 //!                              |
 //!            args   store   format   draw   progress     arguments; opens databases; text formats; drawings; progress bars
 //!              \       |        |       |
@@ -33,7 +33,7 @@ use clap::{CommandFactory, Parser};
 use command_line::{Cli, Command};
 use commands::{
     bench, check, compact, copies, delete_range, demo, dump, history, info, keyspaces, load, model, point,
-    salvage, scan, scrub, shell, stats,
+    salvage, scan, scrub, shell, stats, top,
 };
 use failure::Result;
 use std::process::ExitCode;
@@ -64,6 +64,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Alter(args) => keyspaces::alter(args)?,
         Command::Drop(args) => keyspaces::drop_keyspace(args)?,
         Command::Stats(args) => stats::stats(args)?,
+        Command::Top(args) => top::top(args)?,
         Command::Check(args) => check::check(args)?,
         Command::Salvage(args) => salvage::salvage(args)?,
         Command::Checkpoint(args) => copies::checkpoint(args)?,

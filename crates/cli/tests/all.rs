@@ -9,4 +9,5 @@ mod model;
 mod paths;
 mod points;
 mod shell;
+mod top;
 mod whole;

@@ -21,3 +21,4 @@ pub mod scan;
 pub mod scrub;
 pub mod shell;
 pub mod stats;
+pub mod top;
