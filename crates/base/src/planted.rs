@@ -31,6 +31,10 @@ bugs! {
     SkipDirectorySync,
     /// a synced write is acknowledged before the sync, when the operating system has the data
     AcknowledgeBeforeSync,
+    /// closing refuses what asynchronous tasks have queued, although the calls had returned
+    RefuseTasksAtClose,
+    /// the committer forgets to wake the tasks whose batches it has committed
+    ForgetToWakeTasks,
     /// a failed sync of the log is reported, but writes stay enabled
     GoOnAfterFailedSync,
     /// a compaction drops tombstones that still hide older versions

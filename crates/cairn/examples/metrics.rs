@@ -46,9 +46,9 @@ fn work(db: &Database, events: &cairn::Keyspace, ended: &AtomicBool) -> Result<(
     while !ended.load(Ordering::Relaxed) {
         // A key is written again after a while.
         let key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 300_000;
-        let durability = if n % 1000 == 0 { Durability::Sync } else { Durability::Buffered };
+        let durability = if n.is_multiple_of(1000) { Durability::Sync } else { Durability::Buffered };
         events.put_with(key.to_be_bytes(), [7; 200], durability)?;
-        if n % 4 == 0 {
+        if n.is_multiple_of(4) {
             events.get((key / 2).to_be_bytes())?;
         }
         n += 1;

@@ -58,7 +58,7 @@ mod types;
 mod wal;
 mod write;
 
-pub use api::{AutoRefresh, Builder, Database, Keyspace, Snapshot};
+pub use api::{AutoRefresh, Builder, Database, Keyspace, Snapshot, WriteFuture};
 #[cfg(feature = "planted-bugs")]
 pub use base::planted;
 pub use base::{Error, ErrorKind, MergeOperator, Result, Seq, Slice, Time, limits};
@@ -144,6 +144,11 @@ struct KeyspacesPage;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/seeing-inside.md")]
 struct SeeingInsidePage;
+
+/// And that of the page on asynchronous programs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/async.md")]
+struct AsyncPage;
 
 /// And that of the page on readers.
 #[cfg(doctest)]

@@ -6,6 +6,7 @@
 mod child;
 
 mod alter;
+mod async_calls;
 mod clones;
 mod compact_beside;
 mod copies;

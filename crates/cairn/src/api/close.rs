@@ -88,7 +88,8 @@ impl DbInner {
             self.end_moment();
             return Ok(());
         }
-        // Writers that have begun finish first; later ones are refused.
+        // What tasks have queued is committed, and writers that have begun finish; later ones are refused.
+        let ended = self.end_tasks();
         let mut writer = self.writer();
         self.status.stopped.store(true, Ordering::SeqCst);
         let synced = match self.status.fatal.get() {
@@ -111,7 +112,7 @@ impl DbInner {
         self.commit.turn_away(|| Err(self.status.stop_reason()));
         tracing::info!(path = %self.dir.display(), last_seq = self.visible.newest(), "closed");
         let error = self.state.lock().error_or_damage();
-        synced.and(joined).and(error.map_or(Ok(()), Err))
+        synced.and(ended).and(joined).and(error.map_or(Ok(()), Err))
     }
 
     /// No handle can be used any more, and running jobs stop.

@@ -66,7 +66,7 @@ impl Database {
         Database::open_in(RealEnv::new(), path, options)
     }
 
-    fn inner(&self) -> &Arc<DbInner> {
+    pub(super) fn inner(&self) -> &Arc<DbInner> {
         &self.handle.db
     }
 

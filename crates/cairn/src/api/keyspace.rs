@@ -12,6 +12,7 @@ use crate::wal::Entry;
 use base::{Result, Seq, Slice, Time};
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// A named, ordered map of bytes to bytes. The handle is cheap: clone it and share it between threads.
@@ -405,6 +406,43 @@ impl Keyspace {
     /// `Corruption`, with the file, when a block is damaged; `Io`; `Closed` when the keyspace was dropped or the database is closed.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         self.get_and_expiry(key.as_ref()).map(|(value, _)| value)
+    }
+
+    /// The value of `key` if it is known without waiting for the disk: `Ready`, also that there is none. `Pending` if the disk would have to be
+    /// read: it is asked for the block, and [`Keyspace::get`], in a thread that may wait, has the value. Nothing wakes the caller.
+    ///
+    /// For a task that must not block its executor. What the page cache of the operating system has counts as known where the system can tell
+    /// (Linux). A key that has operands of a merge operator is pending, wherever they are. Cost: as [`Keyspace::get`] without its
+    /// reads; `Pending` takes a system call, which asks the disk.
+    ///
+    /// ```
+    /// use cairn::{Database, KeyspaceOptions};
+    /// use std::task::Poll;
+    ///
+    /// # fn main() -> cairn::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = Database::open(dir.path().join("db"))?;
+    /// let users = db.keyspace("users", KeyspaceOptions::default())?;
+    /// users.put("alice", "1")?;
+    /// let value = match users.try_get("alice")? {
+    ///     Poll::Ready(value) => value,
+    ///     Poll::Pending => users.get("alice")?, // in a thread that may wait
+    /// };
+    /// assert_eq!(value.unwrap(), "1");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`].
+    pub fn try_get(&self, key: impl AsRef<[u8]>) -> Result<Poll<Option<Slice>>> {
+        let _measured = self.database().counters.latency.measure(Operation::Get);
+        let now = self.inner.read_clock();
+        let read_state = self.inner.read_state.load();
+        self.inner.check_open()?;
+        let at = ReadAt::new(self.database().visible.newest(), now);
+        let found = self.inner.try_get_in(&read_state, key.as_ref(), &at, Seq::MAX);
+        found.map_err(|e| self.read_error(e))
     }
 
     /// The value of `key`, and when it expires, if it does: see [`Keyspace::put_with_ttl`]. Costs what [`Keyspace::get`] costs.

@@ -12,9 +12,11 @@ mod ends_and_sizes;
 mod follow;
 mod keyspace;
 mod snapshot;
+mod write_async;
 
 pub use builder::Builder;
 pub use database::Database;
 pub use follow::AutoRefresh;
 pub use keyspace::Keyspace;
 pub use snapshot::Snapshot;
+pub use write_async::WriteFuture;

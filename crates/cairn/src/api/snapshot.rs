@@ -10,6 +10,7 @@ use crate::types::Bounds;
 use base::{Error, Result, Seq, Slice, Time};
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::task::Poll;
 
 /// Holds a sequence number until it is dropped.
 pub(crate) struct SnapshotHold {
@@ -72,6 +73,18 @@ impl Snapshot {
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         let _measured = self.measure(Operation::Get);
         self.read(keyspace, |read_state| keyspace.inner.get_in(read_state, key.as_ref(), &self.at()))
+    }
+
+    /// The value that `key` had, if it is known without waiting for the disk. See [`Keyspace::try_get`].
+    ///
+    /// # Errors
+    /// As for [`Snapshot::get`].
+    pub fn try_get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Poll<Option<Slice>>> {
+        let _measured = self.measure(Operation::Get);
+        let get = |read_state: &ReadState| {
+            keyspace.inner.try_get_in(read_state, key.as_ref(), &self.at(), self.0.seq)
+        };
+        self.read(keyspace, get)
     }
 
     /// Whether `key` had a value.

@@ -58,6 +58,7 @@ impl Parts {
             spare_memory: self.spare_memory,
             visible: VisibleSeq::new(end.seq),
             commit: new_commit(Writer::new(log, end.seq + 1)),
+            task_jobs: Default::default(),
             last_time: AtomicU64::new(end.time.micros()),
             retention_time: AtomicU64::new(state.retention_time.micros()),
             logs,

@@ -15,6 +15,7 @@
 //!
 //! This module does not know what is written or what a job is.
 
+use super::task_jobs::Completion;
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, fence, spin_loop};
 use base::planted::{Bug, planted};
 use std::collections::VecDeque;
@@ -58,15 +59,28 @@ enum Phase<J, R> {
     Done(R),
 }
 
-/// A queued job that the leader has taken. Its thread waits until [`Member::done`] is called.
+/// A job that the leader does. Its thread or task waits until [`Member::done`] is called.
 pub(crate) struct Member<J, R> {
-    waiter: Arc<Waiter<J, R>>,
+    waits: Waits<J, R>,
     pub job: J,
     told: bool,
     abandoned: fn() -> R,
 }
 
+/// What waits for a job.
+enum Waits<J, R> {
+    /// A thread that was in the queue.
+    Thread(Arc<Waiter<J, R>>),
+    /// A task, which is woken by the thread that does its job.
+    Task(Arc<Completion<R>>),
+}
+
 impl<J, R> Member<J, R> {
+    /// A job of a task. The caller wakes the task when it has released the writer.
+    pub(crate) fn of_task<W>(task: Arc<Completion<R>>, job: J, queue: &WriteQueue<W, J, R>) -> Member<J, R> {
+        Member { waits: Waits::Task(task), job, told: false, abandoned: queue.abandoned }
+    }
+
     /// Stores the result of the job. The thread may see it at once; if it sleeps, dropping the [`Wake`] wakes it.
     pub(crate) fn done(mut self, result: R) -> Wake<J, R> {
         self.tell(result)
@@ -74,21 +88,31 @@ impl<J, R> Member<J, R> {
 
     fn tell(&mut self, result: R) -> Wake<J, R> {
         self.told = true;
-        *self.waiter.phase.lock() = Phase::Done(result);
-        self.waiter.told.store(true, Ordering::Release);
-        Wake(self.waiter.clone())
+        match &self.waits {
+            Waits::Thread(waiter) => {
+                *waiter.phase.lock() = Phase::Done(result);
+                waiter.told.store(true, Ordering::Release);
+                Wake(Some(waiter.clone()))
+            }
+            Waits::Task(task) => {
+                task.complete(result);
+                Wake(None)
+            }
+        }
     }
 }
 
 /// Wakes a waiting thread, if it sleeps, when dropped. Drop it without holding a lock.
 #[must_use = "dropping it wakes a thread: not while the writer is held, unless that takes long"]
-pub(crate) struct Wake<J, R>(Arc<Waiter<J, R>>);
+pub(crate) struct Wake<J, R>(Option<Arc<Waiter<J, R>>>);
 
 impl<J, R> Drop for Wake<J, R> {
     fn drop(&mut self) {
         // The thread may wait for another job by now: it then checks its phase and sleeps again.
-        if !planted(Bug::ForgetToWakeServed) {
-            self.0.wake.notify_one();
+        if let Some(waiter) = &self.0
+            && !planted(Bug::ForgetToWakeServed)
+        {
+            waiter.wake.notify_one();
         }
     }
 }
@@ -263,7 +287,8 @@ impl<W, J, R> WriteQueue<W, J, R> {
             drop(phase);
             let Some(waiter) = queue.pop_front() else { break };
             if let Phase::Queued(job) | Phase::MayLead(job) = taken {
-                members.push(Member { waiter, job, told: false, abandoned: self.abandoned });
+                let waits = Waits::Thread(waiter);
+                members.push(Member { waits, job, told: false, abandoned: self.abandoned });
             }
         }
         self.queued.store(queue.len(), Ordering::SeqCst);

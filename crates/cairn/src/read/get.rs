@@ -69,6 +69,42 @@ impl KeyspaceInner {
         self.value_of(read_state.version.get_above(key, hash(key), at.seq, deleted)?, at, deleted)
     }
 
+    /// The same without waiting for the disk: pending if that has to be asked. Operands are not joined: that a key has some is pending, too.
+    pub(crate) fn try_get_in(
+        &self,
+        read_state: &ReadState,
+        key: &[u8],
+        at: &ReadAt,
+        flushed: Seq,
+    ) -> Result<Poll<Option<Slice>>> {
+        if let Some(log) = &self.hash_log {
+            return self.try_get_by_hash(log, read_state, key, at, flushed);
+        }
+        let deleted = read_state.deleted_before(key, at.seq);
+        if self.has_merges() && read_state.has_operand(key, at.seq) {
+            return Ok(Poll::Pending);
+        }
+        if let Some(value) = read_state.get_recent(key, at, deleted, self.tail_len) {
+            return Ok(Poll::Ready(value));
+        }
+        let mut lookup = PendingLookup::default();
+        let wanted = LookupKey { key, hash: hash(key), seq: at.seq, above: deleted };
+        let found = match read_state.version.resume_lookup(&mut lookup, wanted)? {
+            Poll::Ready(found) => found.filter(|(trailer, _)| shows(*trailer, deleted)),
+            Poll::Pending => return Ok(Poll::Pending),
+        };
+        match found {
+            None => Ok(Poll::Ready(None)),
+            Some((trailer, stored)) if !self.sees(at, trailer, &stored)? => Ok(Poll::Ready(None)),
+            Some((trailer, _)) if trailer.is_merge() => Ok(Poll::Pending),
+            Some((trailer, stored)) if trailer.is_reference() => {
+                let value = self.segments.try_read(&self.segments.decode(&stored)?);
+                Ok(value.map_or(Poll::Pending, |value| Poll::Ready(Some(value))))
+            }
+            Some((trailer, stored)) => self.resolve(trailer, stored).map(|value| Poll::Ready(Some(value))),
+        }
+    }
+
     /// The value of the entry that a lookup has found, unless it is deleted or has expired.
     #[inline]
     pub(super) fn value_of(

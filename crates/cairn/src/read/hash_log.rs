@@ -168,6 +168,21 @@ impl KeyspaceInner {
         }
     }
 
+    /// The same without waiting for the disk.
+    pub(super) fn try_get_by_hash(
+        &self,
+        log: &HashLog,
+        read_state: &ReadState,
+        key: &[u8],
+        at: &ReadAt,
+        flushed: Seq,
+    ) -> Result<Poll<Option<Slice>>> {
+        match read_state.get_recent(key, at, 0, 0) {
+            Some(value) => Ok(Poll::Ready(value)),
+            None => self.find_by_hash(log, key, (at, flushed), true),
+        }
+    }
+
     fn find_now(&self, log: &HashLog, key: &[u8], at: (&ReadAt, Seq)) -> Result<Option<Slice>> {
         match self.find_by_hash(log, key, at, false)? {
             Poll::Ready(value) => Ok(value),

@@ -8,10 +8,10 @@ use super::read_state::ReadState;
 use super::settings::{Settings, WriteSettings};
 use super::status::{Signals, Status};
 use super::tables::Tables;
-use super::writer::Commit;
+use super::writer::{Commit, TaskJob};
 use crate::parts::{
     ActiveCall, ActiveCalls, Counters, DeadRanges, DiskReserve, ExpiryClock, KeptFiles, KeyspaceCounters,
-    Moments, RateLimiter, RetiredMemtables, Scrub, Snapshots, VisibleSeq, whole,
+    Moments, RateLimiter, RetiredMemtables, Scrub, Snapshots, TaskJobs, VisibleSeq, whole,
 };
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::types::{Filters, IoStats, KeyspaceOptions, Limits, Operators, Options};
@@ -55,6 +55,8 @@ pub(crate) struct DbInner {
     /// The newest visible sequence number.
     pub visible: VisibleSeq,
     pub commit: Commit,
+    /// Batches of asynchronous tasks.
+    pub task_jobs: TaskJobs<TaskJob, Result<()>>,
     /// The latest time of a version in use, in microseconds. A holder of the writer advances it, and so does a
     /// compaction that removes versions by age.
     pub last_time: AtomicU64,

@@ -32,5 +32,5 @@ pub(crate) use status::{Signals, Status};
 pub(crate) use tables::{HashLogs, Tables};
 pub use write_batch::Batch;
 pub(crate) use write_batch::{Written, check_time};
-pub(crate) use writer::{Job, Writer, new_commit, reserved_by};
+pub(crate) use writer::{Job, TaskJob, Writer, new_commit, panicked, reserved_by};
 pub(crate) use writer_guard::{PanicGuard, Publishing, WriterGuard};

@@ -2,7 +2,7 @@
 
 use super::read_set::ReadSet;
 use super::write_batch::Batch;
-use crate::parts::WriteQueue;
+use crate::parts::{Begun, WriteQueue};
 use crate::types::Durability;
 use crate::wal::Log;
 use base::{Error, ErrorKind, Result, Seq};
@@ -76,6 +76,12 @@ pub(crate) struct Job {
     /// What the batch depends on, if it is that of a transaction.
     pub reads: Option<Box<ReadSet>>,
     pub durability: Durability,
+}
+
+/// A batch that a task has queued.
+pub(crate) struct TaskJob {
+    pub job: Job,
+    pub begun: Begun,
 }
 
 /// For a database whose log is open.

@@ -135,20 +135,13 @@ impl DbInner {
         result
     }
 
-    fn write_compared(
-        &self,
-        batch: Batch,
-        mut reads: Option<Box<ReadSet>>,
-        durability: Durability,
-    ) -> Result<()> {
-        if let Some(error) = batch.error {
+    /// Waits until the puts of a batch are admitted.
+    ///
+    /// # Errors
+    /// That of the batch; those that refuse its puts.
+    pub(super) fn admit_batch(&self, batch: &mut Batch) -> Result<()> {
+        if let Some(error) = batch.error.take() {
             return Err(error);
-        }
-        if batch.is_empty() {
-            return self.barrier(durability);
-        }
-        if planted(Bug::TearBatch) && batch.count > 1 {
-            return self.write_torn(&batch, durability);
         }
         if batch.has_puts {
             self.admit()?;
@@ -156,6 +149,22 @@ impl DbInner {
             with_puts
                 .map(|written| &written.keyspace)
                 .try_for_each(|keyspace| self.admit_to_index(keyspace))?;
+        }
+        Ok(())
+    }
+
+    fn write_compared(
+        &self,
+        mut batch: Batch,
+        mut reads: Option<Box<ReadSet>>,
+        durability: Durability,
+    ) -> Result<()> {
+        self.admit_batch(&mut batch)?;
+        if batch.is_empty() {
+            return self.barrier(durability);
+        }
+        if planted(Bug::TearBatch) && batch.count > 1 {
+            return self.write_torn(&batch, durability);
         }
         if let Some(reads) = &mut reads {
             self.status.check_running()?;

@@ -8,5 +8,6 @@ mod commit;
 mod group;
 mod log_bound;
 mod memory;
+mod tasks;
 mod times;
 mod write_stall;

@@ -1,0 +1,411 @@
+//! `write_async` and `try_get`: with a runtime of two threads, without one, beside closing, failures, panics and dropped futures.
+
+use cairn::env::{Fault, OpInfo, OpKind, Phase, SimEnv, Survival};
+use cairn::{
+    Batch, Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset, Retention,
+    WriteFuture,
+};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Unpark(Thread, AtomicBool);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.1.store(true, Ordering::SeqCst);
+        self.0.unpark();
+    }
+}
+
+/// Waits for a future in this thread, which only its waker wakes.
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let unpark = Arc::new(Unpark(std::thread::current(), AtomicBool::new(false)));
+    let waker = Waker::from(unpark.clone());
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return value;
+        }
+        while !unpark.1.swap(false, Ordering::SeqCst) {
+            std::thread::park_timeout(PATIENCE);
+            assert!(unpark.1.load(Ordering::SeqCst), "nothing has woken the task");
+        }
+    }
+}
+
+fn put(keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Batch {
+    let mut batch = Batch::default();
+    batch.put(keyspace, key, value);
+    batch
+}
+
+fn open(sim: &Arc<SimEnv>, threads: usize) -> (Database, Keyspace) {
+    let options = Options::default().background_threads(threads);
+    let db = Database::open_in(sim.clone(), "/db", options).unwrap();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    (db, keyspace)
+}
+
+/// Holds the sync of the log until it is released, and counts those that have begun.
+struct HeldSync {
+    begun: Arc<AtomicUsize>,
+    release: mpsc::Sender<()>,
+}
+
+fn hold_syncs(sim: &SimEnv) -> HeldSync {
+    let (release, released) = mpsc::channel();
+    let (begun, released) = (Arc::new(AtomicUsize::new(0)), Mutex::new(released));
+    let counter = begun.clone();
+    sim.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
+        let is_log = op.path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("wal-"));
+        if op.kind == OpKind::Sync && op.phase == Phase::Before && is_log {
+            counter.fetch_add(1, Ordering::SeqCst);
+            // Without the sender all go on.
+            let _ = released.lock().unwrap().recv_timeout(PATIENCE);
+        }
+        None
+    })));
+    HeldSync { begun, release }
+}
+
+impl HeldSync {
+    fn await_sync(&self, n: usize) {
+        let begun = std::time::Instant::now();
+        while self.begun.load(Ordering::SeqCst) < n {
+            assert!(begun.elapsed() < PATIENCE);
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn many_tasks_on_two_threads_share_the_syncs() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = Database::open(&path).unwrap();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let (tasks, writes) = (64u32, 20u32);
+    runtime.block_on(async {
+        let running: Vec<_> = (0..tasks)
+            .map(|task| {
+                let (db, keyspace) = (db.clone(), keyspace.clone());
+                tokio::spawn(async move {
+                    for n in 0..writes {
+                        let key = (task * writes + n).to_be_bytes();
+                        db.write_async(put(&keyspace, key, key), Durability::Sync).await.unwrap();
+                        assert_eq!(keyspace.get(key).unwrap().unwrap(), key);
+                    }
+                })
+            })
+            .collect();
+        for task in running {
+            task.await.unwrap();
+        }
+    });
+    let stats = db.stats();
+    assert_eq!(stats.user_writes, u64::from(tasks * writes));
+    assert!(stats.log.syncs < u64::from(tasks * writes) / 4, "{} syncs", stats.log.syncs);
+    drop((runtime, keyspace));
+    db.close().unwrap();
+    let db = Database::open(&path).unwrap();
+    assert_eq!(db.open_keyspace("k").unwrap().iter().count(), (tasks * writes) as usize);
+}
+
+/// A write is durable when its future is ready, and neither ready nor visible before.
+#[test]
+fn a_future_is_ready_when_the_sync_is_done() {
+    let sim = SimEnv::new(1);
+    let (db, keyspace) = open(&sim, 1);
+    let held = hold_syncs(&sim);
+    let mut future = pin!(db.write_async(put(&keyspace, "a", "1"), Durability::Sync));
+    held.await_sync(1);
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(future.as_mut().poll(&mut context).is_pending());
+    assert!(keyspace.get("a").unwrap().is_none());
+    // These wait for the writer, and are committed as one group.
+    let others: Vec<WriteFuture> =
+        (0..50u32).map(|n| db.write_async(put(&keyspace, n.to_be_bytes(), "2"), Durability::Sync)).collect();
+    held.release.send(()).unwrap();
+    held.await_sync(2);
+    assert!(matches!(future.as_mut().poll(&mut context), Poll::Ready(Ok(()))));
+    assert_eq!(keyspace.get("a").unwrap().unwrap(), "1");
+    let crashed = sim.crash_clone(Survival::Nothing, 1);
+    held.release.send(()).unwrap();
+    for other in others {
+        wait(other).unwrap();
+    }
+    assert_eq!(held.begun.load(Ordering::SeqCst), 2, "one sync for the group");
+    let after = sim.crash_clone(Survival::Nothing, 1);
+    drop(held);
+    assert_eq!(open(&crashed, 0).1.get("a").unwrap().unwrap(), "1");
+    assert_eq!(open(&after, 0).1.iter().count(), 51);
+    // Ready futures stay ready.
+    assert!(matches!(future.as_mut().poll(&mut context), Poll::Ready(Ok(()))));
+}
+
+#[test]
+fn writes_are_committed_in_the_order_of_the_calls() {
+    let sim = SimEnv::new(1);
+    let (db, keyspace) = open(&sim, 1);
+    for durability in [Durability::Buffered, Durability::Os, Durability::Sync] {
+        let futures: Vec<WriteFuture> =
+            (0..1000u32).map(|n| db.write_async(put(&keyspace, "a", n.to_string()), durability)).collect();
+        for future in futures.into_iter().rev() {
+            wait(future).unwrap();
+        }
+        assert_eq!(keyspace.get("a").unwrap().unwrap(), "999");
+    }
+}
+
+#[test]
+fn threads_and_tasks_share_groups_and_transactions_meet_their_writes() {
+    let sim = SimEnv::new(1);
+    let (db, keyspace) = open(&sim, 1);
+    let mut stale = db.begin();
+    assert!(stale.get(&keyspace, "a").unwrap().is_none());
+    wait(db.write_async(put(&keyspace, "a", "task"), Durability::Sync)).unwrap();
+    stale.put(&keyspace, "b", "1").unwrap();
+    assert_eq!(stale.commit().unwrap_err().kind(), ErrorKind::Conflict);
+    std::thread::scope(|scope| {
+        for thread in 0..3u32 {
+            let (db, keyspace) = (&db, &keyspace);
+            scope.spawn(move || {
+                for n in 0..200u32 {
+                    let key = (thread * 1000 + n).to_be_bytes();
+                    match n % 2 {
+                        0 => keyspace.put_with(key, "thread", Durability::Sync).unwrap(),
+                        _ => wait(db.write_async(put(keyspace, key, "task"), Durability::Sync)).unwrap(),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(keyspace.iter().count(), 601);
+}
+
+#[test]
+fn closing_waits_for_what_is_queued_and_refuses_the_rest() {
+    for close in [true, false] {
+        let sim = SimEnv::new(1);
+        let (db, keyspace) = open(&sim, 1);
+        let other = db.clone();
+        let held = hold_syncs(&sim);
+        drop(db.write_async(put(&keyspace, "a", "1"), Durability::Sync));
+        held.await_sync(1);
+        for n in 0..100u32 {
+            // Nothing waits for these.
+            drop(db.write_async(put(&keyspace, n.to_be_bytes(), "2"), Durability::Buffered));
+        }
+        let last = db.write_async(put(&keyspace, "z", "3"), Durability::Buffered);
+        drop(held);
+        match close {
+            true => db.close().unwrap(),
+            false => drop((db, keyspace.clone())),
+        }
+        if close {
+            wait(last).unwrap();
+            let refused = wait(other.write_async(put(&keyspace, "b", "4"), Durability::Sync)).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Closed);
+        }
+        drop((keyspace, other));
+        sim.set_hook(None);
+        assert_eq!(open(&sim.crash_clone(Survival::Nothing, 1), 0).1.iter().count(), 102);
+    }
+}
+
+/// Drops the last handle when it is woken: in the committer.
+struct Closer(Mutex<Option<(Database, Keyspace)>>, AtomicBool);
+
+impl Wake for Closer {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.lock().unwrap().take());
+        self.1.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_task_that_is_woken_may_close_the_database() {
+    for round in 0..20 {
+        let sim = SimEnv::new(round);
+        let (db, keyspace) = open(&sim, 1);
+        let held = hold_syncs(&sim);
+        let mut future = pin!(db.write_async(put(&keyspace, "a", "1"), Durability::Sync));
+        held.await_sync(1);
+        let more: Vec<WriteFuture> = (0..10u32)
+            .map(|n| db.write_async(put(&keyspace, n.to_be_bytes(), "2"), Durability::Sync))
+            .collect();
+        let closer = Arc::new(Closer(Mutex::new(Some((db, keyspace))), AtomicBool::new(false)));
+        assert!(future.as_mut().poll(&mut Context::from_waker(&closer.clone().into())).is_pending());
+        drop(held);
+        more.into_iter().for_each(|future| wait(future).unwrap());
+        while !closer.1.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        sim.set_hook(None);
+        assert_eq!(open(&sim, 0).1.iter().count(), 11);
+    }
+}
+
+#[test]
+fn errors_reach_the_tasks_that_they_concern() {
+    let sim = SimEnv::new(1);
+    let (db, keyspace) = open(&sim, 1);
+    let held = hold_syncs(&sim);
+    let first = db.write_async(put(&keyspace, "a", "1"), Durability::Sync);
+    held.await_sync(1);
+    let long = db.write_async(put(&keyspace, vec![0; 1 << 17], ""), Durability::Sync);
+    let (other_sim, good) = (SimEnv::new(2), db.write_async(put(&keyspace, "b", "2"), Durability::Sync));
+    let (other, elsewhere) = open(&other_sim, 1);
+    let foreign = db.write_async(put(&elsewhere, "c", "3"), Durability::Sync);
+    let barrier = db.write_async(Batch::default(), Durability::Sync);
+    drop(held);
+    assert_eq!(wait(long).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(wait(foreign).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    [first, good, barrier].into_iter().for_each(|future| wait(future).unwrap());
+    drop((other, elsewhere));
+    // A failed sync ends writing.
+    sim.set_hook(Some(Box::new(|op: OpInfo<'_>| {
+        (op.kind == OpKind::Sync && op.phase == Phase::Before).then_some(Fault::EIO)
+    })));
+    let failing: Vec<WriteFuture> =
+        (0..5u32).map(|n| db.write_async(put(&keyspace, n.to_be_bytes(), ""), Durability::Sync)).collect();
+    for future in failing {
+        assert_eq!(wait(future).unwrap_err().kind(), ErrorKind::ReadOnly);
+    }
+    let late = wait(db.write_async(put(&keyspace, "d", ""), Durability::Buffered));
+    assert_eq!(late.unwrap_err().kind(), ErrorKind::ReadOnly);
+}
+
+#[test]
+fn a_full_disk_refuses_puts_and_admits_deletes() {
+    let sim = SimEnv::new(1);
+    let options = Options::default().background_threads(1).memory_budget(1 << 20).disk_reserve(48 << 10);
+    let db = Database::open_in(sim.clone(), "/db", options).unwrap();
+    let keyspace = db.create_keyspace("k", KeyspaceOptions::default()).unwrap();
+    wait(db.write_async(put(&keyspace, "a", "1"), Durability::Sync)).unwrap();
+    sim.set_capacity(Some(sim.used() + (100 << 10)));
+    let mut refused = None;
+    for n in 0..10_000u32 {
+        if let Err(error) = wait(db.write_async(put(&keyspace, n.to_be_bytes(), [7; 4000]), Durability::Sync))
+        {
+            refused = Some(error.kind());
+            break;
+        }
+    }
+    assert_eq!(refused, Some(ErrorKind::NoSpace));
+    let mut batch = Batch::default();
+    batch.delete(&keyspace, "a");
+    wait(db.write_async(batch, Durability::Sync)).unwrap();
+    assert!(keyspace.get("a").unwrap().is_none());
+}
+
+#[test]
+fn a_panic_in_the_committer_ends_all_waiting() {
+    let sim = SimEnv::new(1);
+    let (db, keyspace) = open(&sim, 1);
+    wait(db.write_async(put(&keyspace, "a", "1"), Durability::Sync)).unwrap();
+    let panics = AtomicBool::new(true);
+    let (reached, goes_on) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (told, waits) = (reached.clone(), goes_on.clone());
+    sim.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
+        if op.kind == OpKind::Sync && op.phase == Phase::Before && panics.swap(false, Ordering::SeqCst) {
+            told.store(true, Ordering::SeqCst);
+            while !waits.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            panic!("a bug, on purpose");
+        }
+        None
+    })));
+    let first = db.write_async(put(&keyspace, "b", "2"), Durability::Sync);
+    while !reached.load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+    let queued: Vec<WriteFuture> =
+        (0..5u32).map(|n| db.write_async(put(&keyspace, n.to_be_bytes(), ""), Durability::Sync)).collect();
+    goes_on.store(true, Ordering::SeqCst);
+    for future in [first].into_iter().chain(queued) {
+        let error = wait(future).unwrap_err();
+        assert!(error.to_string().contains("panicked"), "{error}");
+    }
+    let late = wait(db.write_async(put(&keyspace, "c", ""), Durability::Sync)).unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::ReadOnly);
+    assert!(db.close().is_err());
+    drop(keyspace);
+    assert_eq!(open(&sim.crash_clone(Survival::Nothing, 1), 0).1.get("a").unwrap().unwrap(), "1");
+}
+
+#[test]
+fn without_background_threads_and_in_a_moment_the_call_itself_answers() {
+    let sim = SimEnv::new(1);
+    let (db, keyspace) = open(&sim, 0);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut future = pin!(db.write_async(put(&keyspace, "a", "1"), Durability::Sync));
+    assert!(matches!(future.as_mut().poll(&mut context), Poll::Ready(Ok(()))));
+    db.flush().unwrap();
+    let moment = Database::builder().env(sim.clone()).open_read_only("/db").unwrap();
+    let read_only = moment.open_keyspace("k").unwrap();
+    let refused = wait(moment.write_async(put(&read_only, "b", "2"), Durability::Sync)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ReadOnly);
+}
+
+/// All presets, with history, merges and expiries: what `try_get` says is what `get` says, and with nothing in memory it says that it would wait.
+#[test]
+fn try_get_answers_from_memory_or_would_wait() {
+    let with_past = KeyspaceOptions::default().history(Retention::All);
+    let presets = Preset::ALL.iter().map(|preset| KeyspaceOptions::preset(*preset));
+    for (n, options) in presets.chain([with_past]).enumerate() {
+        let sim = SimEnv::new(n as u64);
+        let small = Options::default().background_threads(0).memory_budget(1 << 20);
+        let db = Database::open_in(sim.clone(), "/db", small).unwrap();
+        let keyspace = db.create_keyspace("k", options).unwrap();
+        let key = |n: u32| format!("{n:06}");
+        // Small values, and those that may be outside of the tree; more than the memory budget.
+        let value = |n: u32| vec![n as u8; if n.is_multiple_of(3) { 6_000 } else { 50 }];
+        (0..1000).for_each(|n| keyspace.put(key(n), value(n)).unwrap());
+        assert_eq!(keyspace.try_get(key(999)).unwrap(), Poll::Ready(Some(value(999).into())));
+        db.flush().unwrap();
+        (0..1000).step_by(10).for_each(|n| keyspace.delete(key(n)).unwrap());
+        assert_eq!(keyspace.try_get(key(990)).unwrap(), Poll::Ready(None));
+        let snapshot = db.snapshot();
+        keyspace.put(key(990), "new").unwrap();
+        assert_eq!(snapshot.try_get(&keyspace, key(990)).unwrap(), Poll::Ready(None));
+        db.flush().unwrap();
+        let mut pending = [0, 0, 0];
+        for (round, percent) in [0, 50, 100].into_iter().enumerate() {
+            sim.set_cached_percent(percent);
+            for n in 0..1000 {
+                match keyspace.try_get(key(n)).unwrap() {
+                    Poll::Pending => pending[round] += 1,
+                    Poll::Ready(found) => assert_eq!(found, keyspace.get(key(n)).unwrap(), "{n}"),
+                }
+            }
+        }
+        assert!(pending[0] > 100 && pending[0] > pending[1] && pending[2] == 0, "{n}: {pending:?}");
+    }
+}
+
+#[test]
+fn try_get_leaves_operands_to_get() {
+    let sim = SimEnv::new(1);
+    let db = Database::open_in(sim, "/db", Options::default().background_threads(0)).unwrap();
+    let counters = db.create_keyspace("k", KeyspaceOptions::default().merge(cairn::Merge::U64Add)).unwrap();
+    counters.put("a", 5u64.to_le_bytes()).unwrap();
+    assert!(counters.try_get("a").unwrap().is_ready());
+    counters.merge("a", 1u64.to_le_bytes()).unwrap();
+    assert!(counters.try_get("a").unwrap().is_pending());
+    db.flush().unwrap();
+    counters.merge("b", 1u64.to_le_bytes()).unwrap();
+    db.flush().unwrap();
+    assert!(counters.try_get("b").unwrap().is_pending());
+    assert_eq!(counters.get("b").unwrap().unwrap(), 1u64.to_le_bytes());
+}
