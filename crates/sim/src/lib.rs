@@ -25,6 +25,7 @@
 //! [`crash::Ledger`].
 
 mod alterations;
+mod awaiting;
 pub mod copies;
 pub mod crash;
 pub mod damage;

@@ -6,6 +6,7 @@
 //! in one view. Each batch also adds 1 to a count that all writers share, by a merge. Readers check this through snapshots, iterators, cursors, `multi_get` and `get`, and where there is history also as of
 //! earlier commits. The seed determines the options and the transfers, but not how the threads interleave.
 
+use crate::awaiting;
 use crate::finding::{Finding, Outcome, ensure, show};
 use crate::jobs::Job;
 use crate::random::{Draw, Rng, derive};
@@ -177,7 +178,8 @@ impl Accounts {
         for space in &shared.spaces {
             batch.put(space, format!("number/{}", self.writer), number.to_string());
         }
-        Ok(shared.db.write(batch, durability)?)
+        // Every other writer is a task.
+        Ok(awaiting::write(&shared.db, batch, durability, self.writer % 2 == 1)?)
     }
 }
 

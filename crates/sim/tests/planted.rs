@@ -141,7 +141,10 @@ fn suite(bug: Bug) -> Suite {
         | Bug::NameLogLate
         | Bug::ForgetSyncedLength => DAMAGE,
         Bug::GoOnAfterFailedSync => FAULT,
-        Bug::CloseWithoutWaiting | Bug::CreateAfterClose | Bug::DeleteTablesAfterClose => LIFETIMES,
+        Bug::CloseWithoutWaiting
+        | Bug::CreateAfterClose
+        | Bug::DeleteTablesAfterClose
+        | Bug::RefuseTasksAtClose => LIFETIMES,
         // See `is_for_schedules`.
         Bug::PublishOutOfOrder
         | Bug::SwitchUnderInsert
@@ -149,6 +152,7 @@ fn suite(bug: Bug) -> Suite {
         | Bug::CollectPartOfFile
         | Bug::ForgetToPassOn
         | Bug::ForgetToWake
+        | Bug::ForgetToWakeTasks
         | Bug::ForgetToWakeServed
         | Bug::CloseWithoutTurningAway
         | Bug::OperandAboveExpiry
@@ -175,6 +179,7 @@ fn is_for_schedules(bug: Bug) -> bool {
             | Bug::CollectPartOfFile
             | Bug::ForgetToPassOn
             | Bug::ForgetToWake
+            | Bug::ForgetToWakeTasks
             | Bug::ForgetToWakeServed
             | Bug::CloseWithoutTurningAway
             | Bug::OperandAboveExpiry

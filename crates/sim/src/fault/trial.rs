@@ -4,6 +4,7 @@
 use super::expect::{Contents, End, Expected, read_all};
 use super::script::{Call, Change, NAMES, Script};
 use super::watch::Watch;
+use crate::awaiting;
 use crate::data::{Value, appended, far_expiry, operand, put_or_merge};
 use crate::finding::{Finding, Outcome, ensure, show};
 use crate::model::{Incarnation, Write};
@@ -318,7 +319,7 @@ impl<'a> Trial<'a> {
                 keyspace.put_until_with(key, &value[..], far_expiry(&keyspace, value), durability)
             }
             (Some(keyspace), [Write { key, .. }]) if alone => keyspace.delete_with(key, durability),
-            _ => self.db().write(batch, durability),
+            _ => awaiting::write(self.db(), batch, durability, drawn.len().is_multiple_of(2)),
         };
         Committed::Done(writes, result)
     }

@@ -7,6 +7,7 @@ use super::world::{
     ALL_COUNT, KEY_COUNT, KEYS, KEYSPACES, TIMED_KEYS, TIMES, World, bytes_of, draw_durability, locate,
     locate_timed, parse, parse_version, time_of, value_of, versions_of,
 };
+use crate::awaiting;
 use crate::finding::{Finding, Outcome, ensure};
 use crate::random::{Draw, Rng};
 use cairn::{Durability, ErrorKind, Range, Snapshot, Time, Versions};
@@ -329,7 +330,8 @@ impl<'a> Actor<'a> {
                 }
             }
         }
-        let call = |world: &World| world.db.write(batch, durability);
+        let as_task = self.rng.chance(1, 3);
+        let call = |world: &World| awaiting::write(&world.db, batch, durability, as_task);
         self.write("batch", sets.into_iter().collect(), durability, call)
     }
 

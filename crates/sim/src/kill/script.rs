@@ -8,6 +8,7 @@
 //!
 //! One more thread creates and drops keyspaces: step `2n - 1` creates `tmp-n`, or clones `main` as `tmp-n`, and writes into it, step `2n` drops it.
 
+use crate::awaiting;
 use crate::data::far_expiry;
 use crate::random::{Rng, derive};
 use crate::sets::PLACEMENTS;
@@ -136,7 +137,7 @@ pub fn write(db: &Database, spaces: &[Keyspace; 4], thread: u32, number: u64) ->
     if number > 9 {
         batch.delete(main, self::key(thread, number - 9));
     }
-    db.write(batch, durability)
+    awaiting::write(db, batch, durability, number % 2 == 1)
 }
 
 /// The entries of `thread` in the keyspaces of [`NAMES`] after its first `last` writes.

@@ -7,6 +7,7 @@ use super::ledger::{
 use super::site::{THREADS, own_options};
 use super::stage::{Ending, Stage};
 use crate::alterations::altered;
+use crate::awaiting;
 use crate::data::far_expiry;
 use crate::finding::{Finding, Outcome, ensure};
 use crate::ordering::has_order;
@@ -246,15 +247,26 @@ impl Actor {
         let number = self.ledger.new_number();
         let keys = [0, 1].map(|_| key(self.ledger.thread, self.rng.below(KEYS)));
         let numbers = [0, 1].map(|_| self.ledger.new_number());
+        let (as_task, stage, mut must_succeed) = (self.rng.chance(1, 2), self.stage.clone(), false);
         let write = |h: &mut Handles, _: &mut Rng| {
             let mut batch = h.db.batch();
             for (i, space) in h.spaces.iter().enumerate() {
                 batch.put(space, &both, bytes_of(number));
                 batch.put(space, &keys[i], bytes_of(numbers[i]));
             }
-            h.db.write(batch, durability)
+            match as_task {
+                false => h.db.write(batch, durability),
+                true => {
+                    let queued = h.db.write_async(batch, durability);
+                    // What was queued before the database is closed is committed.
+                    must_succeed = !stage.is_closing();
+                    awaiting::wait(queued)
+                }
+            }
         };
-        if self.call("write of a batch", write)?.is_some() {
+        let written = self.call("write of a batch", write)?;
+        ensure!(written.is_some() || !must_succeed, "closing has refused a batch that was queued before");
+        if written.is_some() {
             for i in 0..2 {
                 let content = self.ledger.content_mut(NAMES[i]);
                 content.insert(both.clone(), number);

@@ -8,6 +8,7 @@ use crate::ordering::{has_order, sorted_entries};
 use crate::random::Draw;
 use cairn::Snapshot;
 use std::ops::Bound;
+use std::task::Poll;
 
 impl Session {
     pub(super) fn get(&mut self) -> Outcome {
@@ -15,11 +16,20 @@ impl Session {
         let key = self.keys.probe(&mut self.rng);
         let ReadView { snapshot, at } = self.draw_read_view();
         self.note(|| format!("get {} {} as of {at}", open.keyspace.name(), show(&key)));
+        // Before a get brings it into memory.
+        let known = match &snapshot {
+            _ if !self.rng.chance(1, 3) => Poll::Pending,
+            Some(snapshot) => snapshot.try_get(&open.keyspace, &key)?,
+            None => open.keyspace.try_get(&key)?,
+        };
         let got = match &snapshot {
             Some(snapshot) => snapshot.get(&open.keyspace, &key)?,
             None => open.keyspace.get(&key)?,
         };
         let want = self.model.get(open.incarnation, &key, at);
+        if let Poll::Ready(known) = known {
+            same("try_get", &key, known.as_deref(), want.map(|v| &v[..]))?;
+        }
         same("get", &key, got.as_deref(), want.map(|v| &v[..]))?;
         if let (Some(got), Some(want)) = (got, want)
             && self.rng.chance(1, 8)

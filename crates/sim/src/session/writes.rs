@@ -2,6 +2,7 @@
 
 use super::state::{Open, Session};
 use crate::alterations::altered;
+use crate::awaiting;
 use crate::data::{self, Value};
 use crate::finding::{Outcome, ensure, show};
 use crate::model::{Incarnation, Write, prefix_end};
@@ -182,7 +183,8 @@ impl Session {
         let right = (len - ranges..=len).contains(&says);
         ensure!(right, "a batch of {len}, of them {ranges} ranges, says it has {says}");
         ensure!(batch.is_empty() == (says == 0), "a batch of {says} denies it");
-        self.db().write(batch, durability)?;
+        let as_task = self.rng.chance(1, 3);
+        awaiting::write(self.db(), batch, durability, as_task)?;
         self.commit(&writes);
         Ok(())
     }

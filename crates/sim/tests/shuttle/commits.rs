@@ -2,6 +2,7 @@
 
 use crate::stage::{Stage, check, text, tiny, wide};
 use cairn::{Durability, ErrorKind, Merge, Snapshot, Time};
+use shuttle::future::block_on;
 use shuttle::thread;
 use std::sync::Arc;
 
@@ -28,6 +29,54 @@ pub fn hand_over() {
     writers.into_iter().for_each(|writer| writer.join().unwrap());
     stage.db.clone().close().unwrap();
     assert_eq!(stage.after_power_cut().map(|entries| entries.len()), [4, 4]);
+}
+
+/// Tasks and threads write beside each other, and the database is closed: a task that has queued its write before closing began gets a success, one of
+/// those after it an error, and none waits forever.
+#[test]
+fn tasks_are_woken_and_what_they_queued_survives_closing() {
+    check(tasks, 2400);
+}
+
+pub fn tasks() {
+    let stage = Arc::new(Stage::new(1));
+    let batch = |stage: &Stage, key: &str| {
+        let mut batch = stage.db.batch();
+        stage.spaces.iter().for_each(|space| batch.put(space, key, "1"));
+        batch
+    };
+    let before = stage.db.write_async(batch(&stage, "before"), Durability::Sync);
+    let threads: Vec<_> = (0..3)
+        .map(|number| {
+            let stage = stage.clone();
+            thread::spawn(move || {
+                let (key, durability) = (number.to_string(), [Durability::Sync, Durability::Os][number % 2]);
+                let written = match number {
+                    2 => stage.write_all(&[&key], "1", durability),
+                    _ => block_on(stage.db.write_async(batch(&stage, &key), durability)),
+                };
+                match written {
+                    Ok(()) => Some(key),
+                    Err(e) => {
+                        assert_eq!(e.kind(), ErrorKind::Closed, "{e}");
+                        None
+                    }
+                }
+            })
+        })
+        .collect();
+    thread::yield_now();
+    let last = stage.db.write_async(batch(&stage, "last"), Durability::Buffered);
+    stage.db.clone().close().unwrap();
+    block_on(before).unwrap();
+    block_on(last).unwrap();
+    let mut written = vec!["before".to_owned(), "last".to_owned()];
+    written.extend(threads.into_iter().filter_map(|thread| thread.join().unwrap()));
+    for entries in stage.after_power_cut() {
+        let found = |key: &String| entries.iter().any(|entry| entry.0 == *key);
+        assert!(written.iter().all(found), "{written:?} were acknowledged, there are {entries:?}");
+        assert_eq!(entries.len(), written.len(), "{entries:?}");
+    }
 }
 
 /// A merge beside the first put that expires, alone and in a group: it is joined to the value and expires with it, or comes before. Merges of another

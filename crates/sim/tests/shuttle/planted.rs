@@ -2,7 +2,7 @@
 //! read back from its file, must find it again. Runs with `--features planted-bugs`, and alone: a bug is on for the
 //! whole process.
 
-use crate::commits::{failing_leader, hand_over, merges, snapshots, switches, told_of_a_failed_sync};
+use crate::commits::{failing_leader, hand_over, merges, snapshots, switches, tasks, told_of_a_failed_sync};
 use crate::lifetimes::{late_creation, lifetimes};
 use crate::readers::{collections, cursors, filters, iterators};
 use crate::{histories, stage};
@@ -30,7 +30,7 @@ fn failure(run: impl FnOnce() + Send + 'static) -> Option<String> {
 fn every_planted_bug_of_the_schedules_is_found() {
     // `ForgetToWake`, `ForgetToWakeServed` and `CloseWithoutTurningAway` are for loom: in a whole database another
     // thread usually wakes the sleeping ones, and a thread that releases the writer wakes queued ones.
-    let looks: [(Bug, fn()); 15] = [
+    let looks: [(Bug, fn()); 17] = [
         (Bug::PublishBeforeInsert, histories::scenario),
         (Bug::PublishOutOfOrder, snapshots),
         (Bug::TearBatch, snapshots),
@@ -41,6 +41,8 @@ fn every_planted_bug_of_the_schedules_is_found() {
         (Bug::FilterBesideReaders, filters),
         (Bug::OperandAboveExpiry, merges),
         (Bug::ForgetToPassOn, hand_over),
+        (Bug::ForgetToWakeTasks, tasks),
+        (Bug::RefuseTasksAtClose, tasks),
         (Bug::FollowersSucceed, failing_leader),
         (Bug::AcknowledgeBeforeSync, failing_leader),
         (Bug::StopAfterTelling, told_of_a_failed_sync),
