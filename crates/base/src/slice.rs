@@ -55,6 +55,51 @@ impl From<Vec<u8>> for Slice {
     }
 }
 
+impl From<Bytes> for Slice {
+    /// Without copying.
+    fn from(bytes: Bytes) -> Slice {
+        Slice(bytes)
+    }
+}
+
+impl From<Slice> for Bytes {
+    /// Without copying: the bytes keep in memory what the slice keeps.
+    fn from(slice: Slice) -> Bytes {
+        slice.0
+    }
+}
+
+impl From<Slice> for Vec<u8> {
+    /// Copies, unless the slice is the only one of bytes of its own.
+    fn from(slice: Slice) -> Vec<u8> {
+        slice.0.into()
+    }
+}
+
+impl From<Box<[u8]>> for Slice {
+    fn from(bytes: Box<[u8]>) -> Slice {
+        Slice(bytes.into())
+    }
+}
+
+impl From<String> for Slice {
+    fn from(text: String) -> Slice {
+        Slice(text.into())
+    }
+}
+
+impl<const N: usize> From<&[u8; N]> for Slice {
+    fn from(bytes: &[u8; N]) -> Slice {
+        Slice::copy_from(bytes)
+    }
+}
+
+impl<const N: usize> From<[u8; N]> for Slice {
+    fn from(bytes: [u8; N]) -> Slice {
+        Slice::copy_from(&bytes)
+    }
+}
+
 impl From<&str> for Slice {
     fn from(text: &str) -> Slice {
         Slice::copy_from(text.as_bytes())
@@ -75,6 +120,12 @@ macro_rules! equal_to {
                 &self[..] == other
             }
         }
+
+        impl PartialEq<Slice> for $other {
+            fn eq(&self, other: &Slice) -> bool {
+                other == self
+            }
+        }
     )*};
 }
 equal_to!([u8], &[u8], str, &str, Vec<u8>, String);
@@ -91,8 +142,69 @@ impl<const N: usize> PartialEq<&[u8; N]> for Slice {
     }
 }
 
+impl<const N: usize> PartialEq<Slice> for [u8; N] {
+    fn eq(&self, other: &Slice) -> bool {
+        other == self
+    }
+}
+
+impl<const N: usize> PartialEq<Slice> for &[u8; N] {
+    fn eq(&self, other: &Slice) -> bool {
+        other == self
+    }
+}
+
 impl fmt::Debug for Slice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\"", self.0.escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conversions_keep_the_bytes_and_copy_only_where_they_must() {
+        let vec = b"some bytes".to_vec();
+        let slice = Slice::from(vec.clone());
+        for other in [
+            Slice::from(b"some bytes"),
+            Slice::from(*b"some bytes"),
+            Slice::from("some bytes"),
+            Slice::from("some bytes".to_owned()),
+            Slice::from(vec.clone().into_boxed_slice()),
+            Slice::from(Bytes::from(vec.clone())),
+            Slice::from(&vec[..]),
+        ] {
+            assert_eq!(slice, other);
+        }
+        let place = slice.as_ptr();
+        let bytes = Bytes::from(slice.clone());
+        assert_eq!((bytes.as_ptr(), Slice::from(bytes).as_ptr()), (place, place));
+        // Not while another slice is there.
+        let copied = Vec::from(slice.clone());
+        assert_ne!(copied.as_ptr(), place);
+        assert_eq!(copied, vec);
+        let same = Vec::from(slice);
+        assert_eq!((&same, same.as_ptr()), (&vec, place));
+    }
+
+    #[test]
+    fn a_slice_is_equal_to_bytes_and_text_on_either_side() {
+        fn both<T: PartialEq<Slice>>(slice: &Slice, other: T) -> bool
+        where
+            Slice: PartialEq<T>,
+        {
+            let (there, back) = (*slice == other, other == *slice);
+            there && back
+        }
+        let (slice, text, bytes) = (Slice::from("ab"), "ab".to_owned(), b"ab".to_vec());
+        assert!(
+            both(&slice, *b"ab") && both(&slice, b"ab") && both(&slice, "ab") && both(&slice, &bytes[..])
+        );
+        assert!(both(&slice, bytes.clone()) && both(&slice, text));
+        assert!(slice == *"ab" && slice == bytes[..]);
+        assert!(slice != "a" && "abc" != slice && slice != [0; 2]);
     }
 }

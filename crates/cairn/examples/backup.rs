@@ -34,7 +34,7 @@ fn main() -> Result<()> {
                     std::thread::yield_now();
                 }
                 let now = written.load(Ordering::Acquire);
-                let generation = db.backup_with(&backup, &BackupOptions { keep: Some(3) }, &mut |_| ())?;
+                let generation = db.backup_with(&backup, &BackupOptions::default().keep(3), &mut |_| ())?;
                 println!(
                     "generation {}: {} files, {} bytes, {} of them new",
                     generation.number, generation.files, generation.bytes, generation.new_bytes

@@ -32,6 +32,7 @@
 //! `docs/reliability.md` states what is guaranteed about crashes, full disks and damage; `ARCHITECTURE.md` describes how the layers fit
 //! together.
 
+#![warn(missing_debug_implementations)]
 #![warn(clippy::missing_errors_doc)]
 
 mod api;

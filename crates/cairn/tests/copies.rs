@@ -212,7 +212,7 @@ impl Step {
         match self {
             Step::Checkpoint => db.checkpoint("/copy").map(|_| ()),
             Step::Backup => {
-                db.backup_with("/backup", &BackupOptions { keep: Some(2) }, &mut |_| ()).map(|_| ())
+                db.backup_with("/backup", &BackupOptions::default().keep(2), &mut |_| ()).map(|_| ())
             }
             Step::Restore => {
                 let backups = Backups::open_in(sim.clone(), "/backup")?;
@@ -610,7 +610,7 @@ fn other_directories_and_closed_databases_are_refused() {
     db.checkpoint("/copy").unwrap();
     assert_eq!(both(&db, "/copy"), ErrorKind::AlreadyExists, "a database");
     assert_eq!(
-        kind(db.backup_with("/b", &BackupOptions { keep: Some(0) }, &mut |_| ()).map(|_| ())),
+        kind(db.backup_with("/b", &BackupOptions::default().keep(0), &mut |_| ()).map(|_| ())),
         ErrorKind::InvalidArgument
     );
     assert!(!sim.exists(Path::new("/b")).unwrap());

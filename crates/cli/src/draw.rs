@@ -250,15 +250,8 @@ fn written(out: &mut impl Write, stats: &Stats) -> io::Result<()> {
     row("flush", stats.flush.bytes_written, jobs(&stats.flush))?;
     let levels = stats.keyspaces.iter().map(|k| k.levels.len()).max().unwrap_or(0);
     for level in 0..levels {
-        let io =
-            stats.keyspaces.iter().filter_map(|k| k.levels.get(level)).fold(IoStats::default(), |a, l| {
-                IoStats {
-                    jobs: a.jobs + l.compactions.jobs,
-                    bytes_read: a.bytes_read + l.compactions.bytes_read,
-                    bytes_written: a.bytes_written + l.compactions.bytes_written,
-                    seconds: a.seconds + l.compactions.seconds,
-                }
-            });
+        let mut io = IoStats::default();
+        stats.keyspaces.iter().filter_map(|k| k.levels.get(level)).for_each(|l| io += l.compactions);
         if io.jobs > 0 {
             let note = format!("{}, {} read", jobs(&io), human_bytes(io.bytes_read));
             row(&format!("compaction, level {level}"), io.bytes_written, note)?;
@@ -294,12 +287,10 @@ mod tests {
 
     #[test]
     fn levels_are_shown_down_to_the_deepest() {
-        let level = |level, guards, bytes| LevelStats {
-            level,
-            guards,
-            tables: guards,
-            bytes,
-            ..LevelStats::default()
+        let level = |level, guards, bytes| {
+            let mut stats = LevelStats::default();
+            (stats.level, stats.guards, stats.tables, stats.bytes) = (level, guards, guards, bytes);
+            stats
         };
         let levels = [level(0, 1, 100), level(1, 1, 0), level(2, 1500, 1 << 20), level(3, 0, 0)];
         let drawing = text(|out| tree(out, &levels));

@@ -157,7 +157,7 @@ impl World {
 
     fn backup(&mut self, rng: &mut Rng) -> Outcome {
         let keep = rng.chance(1, 3).then(|| rng.between(1, 3));
-        let generation = self.db.backup_with(BACKUP, &BackupOptions { keep }, &mut |_| ())?;
+        let generation = self.db.backup_with(BACKUP, &BackupOptions::default().keep(keep), &mut |_| ())?;
         self.note_backup(generation.number, keep)
     }
 

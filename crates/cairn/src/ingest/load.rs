@@ -490,3 +490,7 @@ impl Part {
         written.map(|()| bytes)
     }
 }
+
+crate::types::debug_of! {
+    [] Ingest, "Ingest";
+}

@@ -178,3 +178,7 @@ impl TableReader {
         self.cursor.next()
     }
 }
+
+crate::types::debug_of! {
+    [] TableBuilder, "TableBuilder";
+}

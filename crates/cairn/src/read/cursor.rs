@@ -749,3 +749,7 @@ impl Cursor {
 fn invalid_move() -> base::Error {
     base::Error::invalid("a cursor that is not valid cannot move: position it first")
 }
+
+crate::types::debug_of! {
+    [] Cursor, "Cursor", key: |cursor| cursor.valid().then(|| Slice::copy_from(cursor.key()));
+}

@@ -58,7 +58,11 @@ impl Iterator for Entries {
             Kind::Hashed(hashed) => {
                 let step = hashed.db.check_not_closed().and_then(|()| hashed.step());
                 match step {
-                    Ok(entry) => entry.map(Ok),
+                    Ok(Some(entry)) => Some(Ok(entry)),
+                    Ok(None) => {
+                        self.0 = Kind::Failed(None);
+                        None
+                    }
                     Err(e) => {
                         let e = hashed.db.read_error(e);
                         self.0 = Kind::Failed(None);
@@ -69,6 +73,8 @@ impl Iterator for Entries {
         }
     }
 }
+
+impl std::iter::FusedIterator for Entries {}
 
 struct Hashed {
     /// The files that are left, the next one last.
@@ -218,4 +224,8 @@ impl OpenFile {
     fn malformed(&self, offset: u64) -> Error {
         Error::corruption(self.reader.path(), offset, "this record is no batch")
     }
+}
+
+crate::types::debug_of! {
+    [] Entries, "Entries";
 }

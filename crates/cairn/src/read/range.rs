@@ -5,6 +5,7 @@ use super::read_view::ReadView;
 use crate::types::{Bounds, successor};
 use base::planted::{Bug, planted};
 use base::{Result, Slice, Time};
+use std::iter::FusedIterator;
 
 /// A double-ended iterator over the entries of a range. An error is yielded once; then the iterator ends.
 pub struct Range {
@@ -161,4 +162,13 @@ impl DoubleEndedIterator for Keys {
     fn next_back(&mut self) -> Option<Self::Item> {
         self.0.advance::<true>()
     }
+}
+
+impl FusedIterator for Range {}
+
+impl FusedIterator for Keys {}
+
+crate::types::debug_of! {
+    [] Range, "Range";
+    [] Keys, "Keys";
 }

@@ -54,6 +54,8 @@ impl DoubleEndedIterator for RangeAt {
     }
 }
 
+impl std::iter::FusedIterator for RangeAt {}
+
 /// A position among the entries of a keyspace with history as of a time, in a consistent state.
 ///
 /// A new cursor is invalid until it is positioned. Moving past either end makes it invalid, and so does an error: position it again after
@@ -157,4 +159,9 @@ impl CursorAt {
     pub fn time(&self) -> Time {
         self.0.time()
     }
+}
+
+crate::types::debug_of! {
+    [] RangeAt, "RangeAt";
+    [] CursorAt, "CursorAt", key: |cursor| cursor.valid().then(|| Slice::copy_from(cursor.key()));
 }

@@ -466,6 +466,8 @@ impl DoubleEndedIterator for Versions {
     }
 }
 
+impl std::iter::FusedIterator for Versions {}
+
 /// The part with the time of what is stored in a primary tree.
 fn suffix_of(stored: &[u8]) -> &[u8] {
     &stored[stored.len().saturating_sub(PRIMARY_SUFFIX)..]
@@ -545,4 +547,9 @@ impl AsOf {
         cursor.seek_to_first()?;
         Ok(cursor.valid().then(|| cursor.version()))
     }
+}
+
+crate::types::debug_of! {
+    [] Versions, "Versions";
+    [] VersionCursor, "VersionCursor", key: |cursor| cursor.valid().then(|| Slice::copy_from(cursor.key()));
 }

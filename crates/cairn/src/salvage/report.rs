@@ -4,6 +4,7 @@ use std::fmt;
 
 /// The intact parts and the losses of a damaged database.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct SalvageReport {
     /// Every file of the damaged database.
     pub files: Vec<SalvagedFile>,
@@ -17,6 +18,7 @@ pub struct SalvageReport {
 
 /// One file of the damaged database.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct SalvagedFile {
     /// File name.
     pub name: String,
@@ -30,6 +32,7 @@ pub struct SalvagedFile {
 
 /// One keyspace of the new database.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct SalvagedKeyspace {
     /// Its name in the damaged database, or a made-up one if that is lost.
     pub name: String,
@@ -41,6 +44,7 @@ pub struct SalvagedKeyspace {
 
 /// A part of the database that could not be read.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Loss {
     /// The file.
     pub file: String,

@@ -268,3 +268,7 @@ impl Batch {
         *self = Batch { entries, keyspaces, ..Batch::default() };
     }
 }
+
+crate::types::debug_of! {
+    [] Batch, "Batch", writes: |batch| batch.count, bytes: |batch| batch.user_bytes;
+}

@@ -210,3 +210,7 @@ impl DoubleEndedIterator for TransactionRange<'_> {
 }
 
 impl std::iter::FusedIterator for TransactionRange<'_> {}
+
+crate::types::debug_of! {
+    ['a] TransactionRange<'a>, "TransactionRange";
+}

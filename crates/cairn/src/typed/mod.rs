@@ -471,10 +471,21 @@ impl<K: Key, V: Value> DoubleEndedIterator for TypedRange<K, V> {
     }
 }
 
+impl<K: Key, V: Value> std::iter::FusedIterator for TypedRange<K, V> {}
+
 impl<K: Key, V: Value> Iterator for TypedEntries<K, V> {
     type Item = Result<(K, V)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         Some(self.entries.next()?.and_then(|entry| self.of.entry(entry)))
     }
+}
+
+impl<K: Key, V: Value> std::iter::FusedIterator for TypedEntries<K, V> {}
+
+crate::types::debug_of! {
+    [K, V] TypedRange<K, V>, "TypedRange";
+    [K, V] TypedEntries<K, V>, "TypedEntries";
+    ['a, K, V] TypedTransaction<'a, K, V>, "TypedTransaction";
+    ['a, K, V] TypedView<'a, K, V>, "TypedView";
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 /// Progress of a checkpoint, a backup, or a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CopyProgress {
     /// Bytes of files that are done: linked, copied, or found to be there.
     pub bytes_done: u64,
@@ -17,6 +18,7 @@ pub struct CopyProgress {
 /// What a [checkpoint](crate::Database::checkpoint) has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct CheckpointReport {
     /// The newest sequence number in it.
     pub seq: Seq,
@@ -30,13 +32,23 @@ pub struct CheckpointReport {
 
 /// How to make a backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BackupOptions {
     /// How many generations to keep, the new one included: older ones are removed once it is whole. `None` keeps all.
     pub keep: Option<usize>,
 }
 
+impl BackupOptions {
+    /// How many generations to keep, or `None` for all: see [`BackupOptions::keep`](#structfield.keep).
+    #[must_use]
+    pub fn keep(self, generations: impl Into<Option<usize>>) -> BackupOptions {
+        BackupOptions { keep: generations.into() }
+    }
+}
+
 /// A generation of a backup: what the database had at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BackupGeneration {
     /// Its number, from 1 on. Later ones have larger numbers.
     pub number: u64,
@@ -57,6 +69,7 @@ pub struct BackupGeneration {
 /// Damage to a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct BackupProblem {
     /// The file, below the directory of the backups.
     pub file: String,

@@ -138,6 +138,7 @@ impl serde::Serialize for Histogram {
 /// How long calls took, from their beginning to their end: waiting, reads of the disk and syncs included, errors as well.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct LatencyStats {
     /// Reads of one key: `get`, `contains` and their like, of keyspaces, snapshots and transactions.
     pub get: Histogram,

@@ -4,6 +4,7 @@
 
 mod bounds;
 mod copies;
+mod debug;
 mod filters;
 mod latency;
 mod merge;
@@ -14,6 +15,7 @@ mod stats_text;
 
 pub(crate) use bounds::{Bounds, Limits, successor};
 pub use copies::{BackupGeneration, BackupOptions, BackupProblem, CheckpointReport, CopyProgress};
+pub(crate) use debug::debug_of;
 pub(crate) use filters::Filters;
 pub use history::Retention;
 pub(crate) use latency::{BUCKETS, bucket};

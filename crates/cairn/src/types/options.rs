@@ -157,6 +157,7 @@ base::named_enum!(Preset, "preset", "balanced" => Preset::Balanced, "pebblesdb" 
 
 /// One row of an option table.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct OptionSpec {
     /// The name, as in the struct, in the manifest and on the command line.
     pub name: &'static str,
@@ -178,6 +179,7 @@ macro_rules! option_table {
     ) => {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq)]
+        #[non_exhaustive]
         pub struct $struct {
             $( $(#[doc = $doc])+ #[doc = concat!("\n\nAllowed: ", $range, ".")] pub $name: $type, )+
         }

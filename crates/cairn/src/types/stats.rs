@@ -9,6 +9,7 @@ use std::time::Duration;
 /// I/O of one kind of background job.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct IoStats {
     /// Finished jobs.
     pub jobs: u64,
@@ -30,9 +31,19 @@ impl IoStats {
     }
 }
 
+impl std::ops::AddAssign for IoStats {
+    fn add_assign(&mut self, other: IoStats) {
+        self.jobs += other.jobs;
+        self.bytes_read += other.bytes_read;
+        self.bytes_written += other.bytes_written;
+        self.seconds += other.seconds;
+    }
+}
+
 /// The write-ahead log.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct LogStats {
     /// Bytes appended, framing included.
     pub bytes_written: u64,
@@ -47,6 +58,7 @@ pub struct LogStats {
 /// Large values, which are outside of the tree (`placement` = `hybrid`).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct ValueStats {
     /// Logs that recovery does not need and that are kept for the values in them.
     pub logs: usize,
@@ -70,6 +82,7 @@ pub struct ValueStats {
 /// The block cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct CacheStats {
     /// Capacity in bytes.
     pub capacity: u64,
@@ -94,6 +107,7 @@ pub struct CacheStats {
 /// Effectiveness of the filters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct FilterStats {
     /// Filter probes.
     pub probes: u64,
@@ -106,6 +120,7 @@ pub struct FilterStats {
 /// Scrubbing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct ScrubStats {
     /// Completed rounds.
     pub rounds: u64,
@@ -116,6 +131,7 @@ pub struct ScrubStats {
 /// Write stalls, by reason.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct StallStats {
     /// Writes slowed down because flushes, compactions or collections are behind, or the log is near its cap.
     pub slowdowns: u64,
@@ -142,6 +158,7 @@ pub struct StallStats {
 /// Memory in use, by part, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct MemoryStats {
     /// The budget.
     pub budget: u64,
@@ -162,6 +179,7 @@ pub struct MemoryStats {
 /// The disk reserve: space held back for deletes, flushes and compactions on a full disk.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct ReserveStats {
     /// Bytes held back.
     pub held_bytes: u64,
@@ -174,6 +192,7 @@ pub struct ReserveStats {
 /// One level of a keyspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct LevelStats {
     /// The level; 0 has no guards.
     pub level: usize,
@@ -200,6 +219,7 @@ pub struct LevelStats {
 /// One keyspace.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct KeyspaceStats {
     /// Its name.
     pub name: String,
@@ -252,6 +272,7 @@ pub struct KeyspaceStats {
 /// The index of a keyspace without order.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct HashLogStats {
     /// Flushed entries that it has, overwritten ones included until a collection meets them, and deletes.
     pub entries: u64,
@@ -272,6 +293,7 @@ pub struct HashLogStats {
 /// Statistics of the whole database since it was opened.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct Stats {
     /// Each keyspace.
     pub keyspaces: Vec<KeyspaceStats>,
@@ -372,6 +394,7 @@ pub struct GuardInfo {
 
 /// Progress of a check.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct CheckProgress {
     /// Bytes of tables verified.
     pub bytes_done: u64,
@@ -384,6 +407,7 @@ pub struct CheckProgress {
 /// Result of a check.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct CheckReport {
     /// Keyspaces.
     pub keyspaces: usize,
@@ -404,6 +428,7 @@ pub struct CheckReport {
 /// One defect.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct Problem {
     /// The file.
     pub file: String,

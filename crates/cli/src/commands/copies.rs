@@ -103,7 +103,7 @@ pub fn backup(args: BackupArgs) -> Result<()> {
     let db = open_database(&args.db, &CreateArgs::default(), false)?;
     let generation = {
         let copying = Copying::new();
-        let options = BackupOptions { keep: args.keep.map(|keep| keep as usize) };
+        let options = BackupOptions::default().keep(args.keep.map(|keep| keep as usize));
         db.backup_with(&args.to, &options, &mut |at| copying.at(at))?
     };
     let mut out = stdout();

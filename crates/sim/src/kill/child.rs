@@ -97,7 +97,7 @@ fn copy(db: &Database, path: &Path) -> Outcome {
         if n < MAX_CHECKPOINTS {
             db.checkpoint(path.with_file_name(format!("{CHECKPOINT}{}-{n}", std::process::id())))?;
         }
-        db.backup_with(path.with_file_name(BACKUP), &BackupOptions { keep: Some(2) }, &mut |_| ())?;
+        db.backup_with(path.with_file_name(BACKUP), &BackupOptions::default().keep(2), &mut |_| ())?;
         std::thread::sleep(PAUSE);
     }
     Ok(())

@@ -518,7 +518,7 @@ impl Actor {
         } else {
             let backup = format!("backup-{who}");
             self.call("backup", |h, _| {
-                let options = BackupOptions { keep: Some(2) };
+                let options = BackupOptions::default().keep(2);
                 h.db.backup_with(beside(h, &backup), &options, &mut |_| ()).map(|_| ())
             })?
             .map(|()| -> cairn::Result<_> {

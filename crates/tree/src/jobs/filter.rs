@@ -46,6 +46,13 @@ enum Value<'a> {
     At(Reference, Option<&'a Segments>, OnceCell<Slice>),
 }
 
+impl std::fmt::Debug for FilterEntry<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let key = Slice::copy_from(self.key);
+        f.debug_struct("FilterEntry").field("key", &key).field("expiry", &self.expiry).finish_non_exhaustive()
+    }
+}
+
 impl<'a> FilterEntry<'a> {
     pub(super) fn new(
         key: &'a [u8],
