@@ -255,6 +255,119 @@ fn a_task_that_is_woken_may_close_the_database() {
     }
 }
 
+/// Closes the database when it is woken, through a clone.
+struct AlsoCloses(Database, AtomicBool);
+
+impl Wake for AlsoCloses {
+    fn wake(self: Arc<Self>) {
+        let _ = self.0.clone().close();
+        self.1.store(true, Ordering::SeqCst);
+    }
+}
+
+/// In the committer, twice, and beside a thread that closes it.
+#[test]
+fn tasks_that_are_woken_may_all_close_the_database() {
+    for round in 0..40 {
+        let sim = SimEnv::new(round);
+        let (db, keyspace) = open(&sim, 1);
+        let held = hold_syncs(&sim);
+        let mut futures: Vec<WriteFuture> = (0..3u32)
+            .map(|n| db.write_async(put(&keyspace, n.to_be_bytes(), "1"), Durability::Sync))
+            .collect();
+        held.await_sync(1);
+        let closers: Vec<_> =
+            futures.iter().map(|_| Arc::new(AlsoCloses(db.clone(), AtomicBool::new(false)))).collect();
+        for (future, closer) in futures.iter_mut().zip(&closers) {
+            assert!(pin!(future).poll(&mut Context::from_waker(&closer.clone().into())).is_pending());
+        }
+        std::thread::scope(|scope| {
+            if round % 2 == 1 {
+                scope.spawn(|| db.clone().close().unwrap());
+            }
+            drop(held);
+            while !closers.iter().all(|closer| closer.1.load(Ordering::SeqCst)) {
+                std::thread::yield_now();
+            }
+        });
+        futures.into_iter().for_each(|future| wait(future).unwrap());
+        db.close().unwrap();
+        drop((keyspace, closers));
+        sim.set_hook(None);
+        assert_eq!(open(&sim, 0).1.iter().count(), 3);
+    }
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a bug of an executor, on purpose");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_hinders_no_other_task() {
+    let sim = SimEnv::new(1);
+    let (db, keyspace) = open(&sim, 1);
+    let held = hold_syncs(&sim);
+    let first = db.write_async(put(&keyspace, "a", "1"), Durability::Sync);
+    held.await_sync(1);
+    let mut panics = pin!(db.write_async(put(&keyspace, "b", "1"), Durability::Sync));
+    let waker = Waker::from(Arc::new(Panics));
+    assert!(panics.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    let last = db.write_async(put(&keyspace, "c", "1"), Durability::Sync);
+    drop(held);
+    wait(first).unwrap();
+    wait(last).unwrap();
+    wait(panics).unwrap();
+    wait(db.write_async(put(&keyspace, "d", "1"), Durability::Sync)).unwrap();
+    assert_eq!(keyspace.iter().count(), 4);
+    db.close().unwrap();
+}
+
+/// An empty batch makes durable what was queued before it, also in the same take.
+#[test]
+fn a_barrier_covers_what_was_queued_before_it() {
+    let sim = SimEnv::new(1);
+    let (db, keyspace) = open(&sim, 1);
+    let held = hold_syncs(&sim);
+    let first = db.write_async(put(&keyspace, "a", "1"), Durability::Sync);
+    held.await_sync(1);
+    let buffered = db.write_async(put(&keyspace, "b", "1"), Durability::Buffered);
+    let barriers = [Durability::Os, Durability::Sync, Durability::Buffered]
+        .map(|durability| db.write_async(Batch::default(), durability));
+    drop(held);
+    [first, buffered].into_iter().chain(barriers).for_each(|future| wait(future).unwrap());
+    let crashed = sim.crash_clone(Survival::Nothing, 1);
+    assert_eq!(open(&crashed, 0).1.iter().count(), 2);
+}
+
+/// More than a take has: the first tasks are woken while the last ones are still queued.
+#[test]
+fn a_long_queue_is_committed_in_parts() {
+    let sim = SimEnv::new(1);
+    let (db, keyspace) = open(&sim, 1);
+    let held = hold_syncs(&sim);
+    let futures: Vec<WriteFuture> = (0..40u32)
+        .map(|n| db.write_async(put(&keyspace, n.to_be_bytes(), vec![7; 100_000]), Durability::Sync))
+        .collect();
+    let mut futures = futures.into_iter();
+    held.await_sync(1);
+    held.release.send(()).unwrap();
+    held.await_sync(2);
+    wait(futures.next().unwrap()).unwrap();
+    let mut last = pin!(futures.next_back().unwrap());
+    assert!(last.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(held);
+    futures.for_each(|future| wait(future).unwrap());
+    wait(last).unwrap();
+    // Forty batches of a tenth of a mebibyte, ten of them at a time; the first may have been alone.
+    let syncs = db.stats().log.syncs;
+    assert!((4..=6).contains(&syncs), "{syncs}");
+    assert_eq!(keyspace.iter().count(), 40);
+}
+
 #[test]
 fn errors_reach_the_tasks_that_they_concern() {
     let sim = SimEnv::new(1);
@@ -332,8 +445,9 @@ fn a_panic_in_the_committer_ends_all_waiting() {
     }
     let queued: Vec<WriteFuture> =
         (0..5u32).map(|n| db.write_async(put(&keyspace, n.to_be_bytes(), ""), Durability::Sync)).collect();
+    let barrier = db.write_async(Batch::default(), Durability::Sync);
     goes_on.store(true, Ordering::SeqCst);
-    for future in [first].into_iter().chain(queued) {
+    for future in [first].into_iter().chain(queued).chain([barrier]) {
         let error = wait(future).unwrap_err();
         assert!(error.to_string().contains("panicked"), "{error}");
     }

@@ -80,7 +80,14 @@ impl DbInner {
     pub(crate) fn shut_down(&self, background: &Mutex<Background>) -> Result<()> {
         // A forked child must not touch the threads, the files and the lock, which are the parent's.
         self.check_process()?;
-        let mut background = background.lock();
+        let mut background = match self.is_committer() {
+            // A thread that closes the database waits for the committer, or the committer closes it and has woken one more task.
+            true => match background.try_lock() {
+                Some(background) => background,
+                None => return Ok(()),
+            },
+            false => background.lock(),
+        };
         if self.status.closed.swap(true, Ordering::SeqCst) {
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use super::close::Handle;
 use super::collect_stats::keyspace_stats;
-use crate::parts::Operation;
+use crate::parts::{Operation, begin};
 use crate::read::{
     AsOf, Cursor, Entries, HeldSeq, Range, RangeAt, ReadView, Version, VersionQuery, Versions,
 };
@@ -411,7 +411,9 @@ impl Keyspace {
     /// The value of `key` if it is known without waiting for the disk: `Ready`, also that there is none. `Pending` if the disk would have to be
     /// read: it is asked for the block, and [`Keyspace::get`], in a thread that may wait, has the value. Nothing wakes the caller.
     ///
-    /// For a task that must not block its executor. What the page cache of the operating system has counts as known where the system can tell
+    /// For a task that should not block its executor: no read of a data block or a value waits. What finds the block may: the first use of a table
+    /// reads its index and its filter, and so does a miss of those that are not pinned because they take more than half of the
+    /// cache; rows of a table with size classes (`table_format`) are read, too. What the page cache of the operating system has counts as known where the system can tell
     /// (Linux). A key that has operands of a merge operator is pending, wherever they are. Cost: as [`Keyspace::get`] without its
     /// reads; `Pending` takes a system call, which asks the disk.
     ///
@@ -436,13 +438,18 @@ impl Keyspace {
     /// # Errors
     /// As for [`Keyspace::get`].
     pub fn try_get(&self, key: impl AsRef<[u8]>) -> Result<Poll<Option<Slice>>> {
-        let _measured = self.database().counters.latency.measure(Operation::Get);
+        let begun = begin();
         let now = self.inner.read_clock();
         let read_state = self.inner.read_state.load();
         self.inner.check_open()?;
         let at = ReadAt::new(self.database().visible.newest(), now);
         let found = self.inner.try_get_in(&read_state, key.as_ref(), &at, Seq::MAX);
-        found.map_err(|e| self.read_error(e))
+        let found = found.map_err(|e| self.read_error(e))?;
+        // What is pending is measured by the get that follows.
+        if found.is_ready() {
+            self.database().counters.latency.end(Operation::Get, begun);
+        }
+        Ok(found)
     }
 
     /// The value of `key`, and when it expires, if it does: see [`Keyspace::put_with_ttl`]. Costs what [`Keyspace::get`] costs.

@@ -1,7 +1,7 @@
 //! Snapshots: consistent read-only states of the whole database. The list of those that exist is in `parts/snapshots.rs`.
 
 use super::keyspace::Keyspace;
-use crate::parts::{Measured, Operation};
+use crate::parts::{Measured, Operation, begin};
 use crate::read::{
     AsOf, Cursor, Entries, HeldSeq, Range, RangeAt, ReadView, Version, VersionQuery, Versions,
 };
@@ -80,11 +80,16 @@ impl Snapshot {
     /// # Errors
     /// As for [`Snapshot::get`].
     pub fn try_get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Poll<Option<Slice>>> {
-        let _measured = self.measure(Operation::Get);
+        let begun = begin();
         let get = |read_state: &ReadState| {
             keyspace.inner.try_get_in(read_state, key.as_ref(), &self.at(), self.0.seq)
         };
-        self.read(keyspace, get)
+        let found = self.read(keyspace, get)?;
+        // What is pending is measured by the get that follows.
+        if found.is_ready() {
+            self.0.db.counters.latency.end(Operation::Get, begun);
+        }
+        Ok(found)
     }
 
     /// Whether `key` had a value.
@@ -221,13 +226,13 @@ impl Snapshot {
         self.0.kept.iter().find(|(id, _)| *id == keyspace.inner.id).map(|(_, read_state)| read_state)
     }
 
-    /// Reads in the newest read state, or that which it keeps.
     /// Measures a read until what is returned is dropped.
     #[inline]
     pub(crate) fn measure(&self, operation: Operation) -> Measured<'_> {
         self.0.db.counters.latency.measure(operation)
     }
 
+    /// Reads in the newest read state, or that which it keeps.
     pub(crate) fn read<T>(
         &self,
         keyspace: &Keyspace,

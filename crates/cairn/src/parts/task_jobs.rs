@@ -5,9 +5,10 @@
 //!
 //! This module does not know what a job is.
 
-use crate::sync::{Condvar, Mutex, thread, thread::JoinHandle};
+use crate::sync::{Condvar, Mutex, thread::JoinHandle};
 use std::collections::VecDeque;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -32,18 +33,22 @@ impl<R: Clone> Completion<R> {
 
     /// The result, or the task of `context` is woken when there is one.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<R> {
-        let mut progress = self.0.lock();
-        match &mut *progress {
+        match &*self.0.lock() {
+            Progress::Done(result, _) => return Poll::Ready(result.clone()),
+            Progress::Queued(Some(waker)) if waker.will_wake(context.waker()) => return Poll::Pending,
+            Progress::Queued(_) => {}
+        }
+        // Cloning and dropping wakers runs code of the caller: not under the lock, for which a thread may wait that commits.
+        let mut waker = Some(context.waker().clone());
+        let result = match &mut *self.0.lock() {
             Progress::Done(result, _) => Poll::Ready(result.clone()),
-            Progress::Queued(Some(waker)) if waker.will_wake(context.waker()) => Poll::Pending,
-            Progress::Queued(waker) => {
-                let old = waker.replace(context.waker().clone());
-                drop(progress);
-                // Dropping it runs code of the caller.
-                drop(old);
+            Progress::Queued(old) => {
+                std::mem::swap(old, &mut waker);
                 Poll::Pending
             }
-        }
+        };
+        drop(waker);
+        result
     }
 }
 
@@ -51,21 +56,29 @@ impl<R> Completion<R> {
     /// Stores the result. A task that polls sees it at once; [`Completion::wake`] wakes one that waits.
     pub(crate) fn complete(&self, result: R) {
         let mut progress = self.0.lock();
-        let waker = match &mut *progress {
-            Progress::Queued(waker) => waker.take(),
-            Progress::Done(_, waker) => waker.take(),
-        };
+        let (Progress::Queued(waker) | Progress::Done(_, waker)) = &mut *progress;
+        let waker = waker.take();
         *progress = Progress::Done(result, waker);
     }
 
-    /// Wakes the task, if it waits. Runs code of its executor: not under a lock.
+    /// The same for a job that is not done.
+    pub(crate) fn complete_if_queued(&self, result: impl FnOnce() -> R) {
+        let is_queued = matches!(&*self.0.lock(), Progress::Queued(_));
+        if is_queued {
+            self.complete(result());
+        }
+    }
+
+    /// Wakes the task, if it waits and the job is done. Runs code of its executor: not under a lock. A panic there is not the committer's.
     pub(crate) fn wake(&self) {
         let waker = match &mut *self.0.lock() {
             Progress::Done(_, waker) => waker.take(),
             Progress::Queued(_) => None,
         };
-        if let Some(waker) = waker {
-            waker.wake();
+        if let Some(waker) = waker
+            && catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err()
+        {
+            tracing::error!("waking a task has panicked");
         }
     }
 }
@@ -120,8 +133,9 @@ impl<J, R: Clone> TaskJobs<J, R> {
         Ok(Some(completion))
     }
 
-    /// For the thread: waits for jobs, and takes all. `None` when the queue has ended and all jobs were taken.
-    pub(crate) fn take(&self) -> Option<Queued<J, R>> {
+    /// For the thread: waits for jobs, and takes the first of them, whose sizes are together less than `most`, or one. `None` when the queue has
+    /// ended and all jobs were taken.
+    pub(crate) fn take(&self, size: impl Fn(&J) -> u64, most: u64) -> Option<Queued<J, R>> {
         let mut queue = self.queue.lock();
         while queue.jobs.is_empty() {
             if queue.ended {
@@ -129,7 +143,14 @@ impl<J, R: Clone> TaskJobs<J, R> {
             }
             self.change.wait(&mut queue);
         }
-        Some(std::mem::take(&mut queue.jobs))
+        let mut bytes = 0;
+        let beyond = queue.jobs.iter().position(|(job, _)| {
+            bytes += size(job);
+            bytes >= most
+        });
+        let taken = beyond.unwrap_or(queue.jobs.len()).max(1);
+        let rest = queue.jobs.split_off(taken);
+        Some(std::mem::replace(&mut queue.jobs, rest))
     }
 
     /// Refuses further jobs, and those that are queued, with `result`.
@@ -145,18 +166,16 @@ impl<J, R: Clone> TaskJobs<J, R> {
         }
     }
 
-    /// Refuses further jobs, and waits until the thread has done those that were queued. If the caller is that thread, because a task that it wakes
-    /// drops the last handle of the database, nothing is waited for: `take` returns what is left.
+    /// Refuses further jobs. With `joins` waits until the thread has done those that were queued; the thread itself does not wait for itself.
     ///
     /// Returns whether the thread has panicked.
-    pub(crate) fn end(&self) -> bool {
+    pub(crate) fn end(&self, joins: bool) -> bool {
         let thread = {
             let mut queue = self.queue.lock();
             queue.ended = true;
             self.change.notify_all();
             queue.thread.take()
         };
-        let is_other = |thread: &JoinHandle<()>| thread.thread().id() != thread::current().id();
-        thread.filter(is_other).is_some_and(|thread| thread.join().is_err())
+        thread.filter(|_| joins).is_some_and(|thread| thread.join().is_err())
     }
 }

@@ -36,6 +36,10 @@ impl KeyspaceInner {
         self.with_candidates(log, key, |candidates| {
             for candidate in candidates {
                 let Some(part) = self.read_part(candidate, cached)? else { return Ok(Poll::Pending) };
+                // Where the record begins elsewhere, its sequence numbers are not in this part.
+                if cached && !part.begins && seq < log.newest() {
+                    return Ok(Poll::Pending);
+                }
                 match self.read_candidate(log, candidate, part, key, (at, seq))? {
                     Read::Other => {}
                     Read::Deleted => return Ok(Poll::Ready(None)),

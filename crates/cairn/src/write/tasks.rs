@@ -8,25 +8,43 @@
 
 use super::group::Member;
 use crate::parts::{Begun, Completion, Operation, begin};
-use crate::state::{Batch, DbInner, Job, PanicGuard, TaskJob, panicked};
-use crate::sync::thread;
+use crate::state::{Batch, DbInner, Job, KeyspaceInner, PanicGuard, TaskJob, panicked};
+use crate::sync::{thread, thread_local};
 use crate::types::Durability;
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What a task waits for.
 type Waited = Arc<Completion<Result<()>>>;
 
-/// Ends the waiting of the tasks whose jobs were taken, when it is dropped.
+/// A take of the queue has at most so many bytes, or is one batch: then the writer is free again, and puts are admitted anew.
+const MOST: u64 = 1 << 20;
+/// What a batch counts beside its keys and values.
+const BASE_BYTES: u64 = 64;
+
+thread_local! {
+    /// The database for which this thread is the committer.
+    static COMMITS_FOR: Cell<u64> = Cell::default();
+}
+
+/// The tasks whose jobs were taken. Their waiting ends when this is dropped, even by a panic.
 struct Tasks(Vec<Waited>);
 
-impl Drop for Tasks {
-    fn drop(&mut self) {
+impl Tasks {
+    fn wake(&self) {
         if !planted(Bug::ForgetToWakeTasks) {
             self.0.iter().for_each(|task| task.wake());
         }
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|task| task.complete_if_queued(|| Err(panicked("the committer"))));
+        self.wake();
     }
 }
 
@@ -56,55 +74,94 @@ impl DbInner {
         let start = || thread::Builder::new().name("cairn-commit".to_owned()).spawn(move || db.committer());
         let started = self.task_jobs.push(job, start);
         let failed = |e| Error::new(ErrorKind::Io, format!("starting a thread: {e}"));
-        started.map_err(failed)?.ok_or_else(|| self.status.closed_error())
+        started.map_err(failed)?.ok_or_else(|| self.status.stop_reason())
     }
 
     /// The body of the committer.
     fn committer(&self) {
-        let _watch = PanicGuard::new(self, "the committer");
+        COMMITS_FOR.with(|of| of.set(self.identity));
+        // Dropped in the reverse order: a task that is woken after a panic finds that writing has ended.
         let _abandoned = Abandoned(self);
-        while let Some(jobs) = self.task_jobs.take() {
-            self.commit_tasks(jobs);
-        }
+        let _watch = PanicGuard::new(self, "the committer");
+        self.commit_all_tasks();
     }
 
-    /// Commits what is queued, and refuses what comes later. A committer that closes the database itself, because a task that it wakes has dropped
-    /// the last handle, commits it here.
+    /// Whether this thread is the committer of this database.
+    pub(crate) fn is_committer(&self) -> bool {
+        COMMITS_FOR.try_with(|of| of.get() == self.identity).unwrap_or(false)
+    }
+
+    /// Refuses what comes later, and waits until what is queued is committed. A committer that closes the database itself, because a task that it
+    /// wakes does or drops the last handle, commits it here.
     pub(crate) fn end_tasks(&self) -> Result<()> {
         if planted(Bug::RefuseTasksAtClose) {
             self.task_jobs.abandon(&Err(self.status.closed_error()));
         }
-        let has_panicked = self.task_jobs.end();
-        while let Some(jobs) = self.task_jobs.take() {
-            self.commit_tasks(jobs);
-        }
+        let has_panicked = self.task_jobs.end(!self.is_committer());
+        self.commit_all_tasks();
         if has_panicked { Err(panicked("the committer")) } else { Ok(()) }
     }
 
+    fn commit_all_tasks(&self) {
+        let size = |job: &TaskJob| job.job.batch.user_bytes + BASE_BYTES;
+        while let Some(jobs) = self.task_jobs.take(size, MOST) {
+            self.commit_tasks(jobs);
+        }
+    }
+
     fn commit_tasks(&self, jobs: VecDeque<(TaskJob, Waited)>) {
-        // Dropped at the end, after the writer: what wakes a task is code of its executor.
         let tasks = Tasks(jobs.iter().map(|(_, task)| task.clone()).collect());
         let begun: Vec<(Begun, Durability)> =
             jobs.iter().map(|(job, _)| (job.begun, job.job.durability)).collect();
         let mut members: Vec<Member> = Vec::with_capacity(jobs.len());
+        // Empty batches, and the highest durability among them.
+        let mut barriers: Vec<Waited> = Vec::new();
+        let mut lowest = Durability::Buffered;
         for (TaskJob { mut job, .. }, task) in jobs {
+            if self.may_wait(&job.batch) {
+                // Not for what this one waits for.
+                self.commit_tasks_of(&mut members);
+                tasks.wake();
+            }
             match self.admit_batch(&mut job.batch).and_then(|()| self.prepare_times(&job.batch)) {
-                // What is empty asks for the durability of what was written before.
-                Ok(()) if job.batch.is_empty() => task.complete(self.barrier(job.durability)),
+                Ok(()) if job.batch.is_empty() => {
+                    lowest = lowest.max(job.durability);
+                    barriers.push(task);
+                }
                 Ok(()) => members.push(Member::of_task(task, job, &self.commit)),
                 Err(error) => task.complete(Err(error)),
             }
         }
-        if !members.is_empty() {
-            let mut writer = self.writer();
-            members.extend(self.commit.take_while(|_| true));
-            let wakes = self.commit_members(&mut writer, members);
-            drop(writer);
-            drop(wakes);
+        self.commit_tasks_of(&mut members);
+        if !barriers.is_empty() {
+            // What was queued before them is written by now.
+            let result = self.barrier(lowest);
+            barriers.iter().for_each(|task| task.complete(result.clone()));
         }
         for (begun, durability) in begun {
             self.counters.latency.end(Operation::write(durability), begun);
         }
+        // After the writer was released: what wakes a task is code of its executor.
         drop(tasks);
+    }
+
+    /// Commits batches of tasks, with those of the threads that wait for the writer.
+    fn commit_tasks_of(&self, members: &mut Vec<Member>) {
+        if members.is_empty() {
+            return;
+        }
+        let mut writer = self.writer();
+        members.extend(self.commit.take_while(|_| true));
+        let wakes = self.commit_members(&mut writer, std::mem::take(members));
+        drop(writer);
+        drop(wakes);
+    }
+
+    /// Whether the puts of a batch may have to wait before they are admitted.
+    fn may_wait(&self, batch: &Batch) -> bool {
+        let is_full = |keyspace: &KeyspaceInner| keyspace.hash_log.as_ref().is_some_and(|log| log.is_full());
+        batch.has_puts
+            && (self.disk_reserve.is_spent()
+                || batch.keyspaces.iter().any(|written| is_full(&written.keyspace)))
     }
 }

@@ -54,17 +54,18 @@ impl Metrics {
 
 /// `name{label="value",...} number`
 fn parse_sample(sample: &str) -> Option<(&str, Labels, f64)> {
-    let end = sample.find(['{', ' '])?;
+    let end = sample.find(['{', ' ', '\t'])?;
     let (name, mut rest) = sample.split_at(end);
     let mut labels = Labels::new();
-    if let Some(inside) = rest.strip_prefix('{') {
-        rest = inside;
+    if let Some(inside) = rest.trim_start().strip_prefix('{') {
+        rest = inside.trim_start();
         while !rest.starts_with('}') {
-            let (label, after) = rest.split_once("=\"")?;
+            let (label, after) = rest.split_once('=')?;
+            let after = after.trim_start().strip_prefix('"')?;
             let (value, len) = unescape(after)?;
-            labels.insert(label.to_owned(), value);
-            rest = after.get(len..)?;
-            rest = rest.strip_prefix(',').unwrap_or(rest);
+            labels.insert(label.trim().to_owned(), value);
+            rest = after.get(len..)?.trim_start();
+            rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
         }
         rest = &rest[1..];
     }
@@ -105,6 +106,9 @@ mod tests {
         assert_eq!(metrics.get("b_total", &[("k", "y"), ("l", "1")]), None);
         assert_eq!(metrics.get("c", &[]), Some(f64::INFINITY));
         assert_eq!(metrics.get("d", &[]), None);
+        let spaced = Metrics::parse("cairn_a\t1\ncairn_b { k = \"x\" , l=\"y\", }\t2\n").unwrap();
+        assert_eq!(spaced.get("a", &[]), Some(1.0));
+        assert_eq!(spaced.get("b", &[("k", "x"), ("l", "y")]), Some(2.0));
         assert_eq!(metrics.values("b_total", "k"), ["x \"1\"\\\n,}=", "y"]);
         assert_eq!(metrics.values("b_total", "l"), ["0"]);
     }

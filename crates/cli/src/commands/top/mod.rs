@@ -21,6 +21,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 use view::Screen;
 
@@ -109,6 +110,9 @@ fn print(screen: &Screen) -> Result<()> {
     Ok(out.flush()?)
 }
 
+/// How often signals, and answers, are looked for.
+const TICK: Duration = Duration::from_millis(100);
+
 /// Gives the terminal back, also when the program fails.
 struct Restore;
 
@@ -118,36 +122,70 @@ impl Drop for Restore {
     }
 }
 
-fn show(mut screen: Screen, mut source: Source, begun: Instant, interval: Duration) -> Result<()> {
+fn show(mut screen: Screen, source: Source, begun: Instant, interval: Duration) -> Result<()> {
     let ended = Arc::new(AtomicBool::new(false));
     // Signals must not leave the terminal as it is; Ctrl-C is a key here.
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, ended.clone())?;
     }
-    let mut terminal = ratatui::try_init()?;
+    let looks = Looks::start(source)?;
     let _restore = Restore;
+    let mut terminal = ratatui::try_init()?;
     let mut next = begun.elapsed() + interval;
+    let mut is_looking = false;
     while !ended.load(Ordering::Relaxed) {
         terminal.draw(|frame| screen.draw(frame))?;
-        let wait = next.saturating_sub(begun.elapsed()).min(Duration::from_millis(200));
-        if event::poll(wait)? {
+        let mut wait = if is_looking { TICK } else { next.saturating_sub(begun.elapsed()).min(TICK) };
+        while event::poll(wait)? {
             match event::read()? {
                 Event::Key(key) if key.is_press() && !press(&mut screen, key) => return Ok(()),
-                _ => {}
+                _ => wait = Duration::ZERO,
             }
         }
-        if begun.elapsed() >= next {
-            next = begun.elapsed() + interval;
-            if !screen.is_stopped {
-                match source.text().and_then(|text| Metrics::parse(&text)) {
-                    Ok(metrics) => screen.add(begun.elapsed(), metrics),
-                    // The program may come back.
-                    Err(failure) => screen.error = Some(failure.to_string()),
-                }
+        if let Some(look) = looks.take() {
+            (is_looking, next) = (false, begun.elapsed() + interval);
+            match look {
+                Ok(metrics) => screen.add(begun.elapsed(), metrics),
+                // The program may come back.
+                Err(failure) => screen.error = Some(failure.to_string()),
             }
+        }
+        if !is_looking && !screen.is_stopped && begun.elapsed() >= next {
+            looks.ask();
+            is_looking = true;
         }
     }
     Ok(())
+}
+
+/// A thread that looks when it is asked to: a program may take seconds for an answer, or give none.
+struct Looks {
+    ask: Sender<()>,
+    told: Receiver<Result<Metrics>>,
+}
+
+impl Looks {
+    fn start(mut source: Source) -> Result<Looks> {
+        let ((ask, asked), (tell, told)) = (mpsc::channel(), mpsc::channel());
+        let body = move || {
+            while asked.recv().is_ok() {
+                if tell.send(source.text().and_then(|text| Metrics::parse(&text))).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().spawn(body)?;
+        Ok(Looks { ask, told })
+    }
+
+    fn ask(&self) {
+        // The thread ends after this does.
+        let _ = self.ask.send(());
+    }
+
+    fn take(&self) -> Option<Result<Metrics>> {
+        self.told.try_recv().ok()
+    }
 }
 
 /// What a key does. Returns whether to go on.

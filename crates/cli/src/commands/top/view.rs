@@ -6,7 +6,8 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::Line;
-use ratatui::widgets::{Block, Cell, Paragraph, Row, Sparkline, Table};
+use ratatui::widgets::{self, Block, Paragraph, Row, Sparkline, Table};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ const REMEMBERED: usize = 400;
 /// Lines of the upper parts, with their borders.
 const PART_LINES: u16 = 8;
 const CURVE_LINES: u16 = 5;
+/// Lines of the tree that are printed.
+const MOST_LINES: usize = 10_000;
 
 /// What is shown, and how.
 pub struct Screen {
@@ -27,8 +30,9 @@ pub struct Screen {
     at: Duration,
     between: Option<Duration>,
     write_rates: VecDeque<u64>,
-    /// The first line of the tree that is shown.
+    /// The first line of the tree that is shown, and how many there was room for.
     first: usize,
+    visible: Cell<usize>,
     pub is_stopped: bool,
     pub error: Option<String>,
 }
@@ -44,6 +48,7 @@ impl Screen {
             between: None,
             write_rates: VecDeque::new(),
             first: 0,
+            visible: Cell::new(1),
             is_stopped: false,
             error: None,
         }
@@ -68,13 +73,15 @@ impl Screen {
 
     /// Moves the tree by some lines.
     pub fn scroll(&mut self, lines: isize) {
-        self.first = self.first.saturating_add_signed(lines).min(self.levels().len().saturating_sub(1));
+        let last = self.levels().len().saturating_sub(self.visible.get());
+        self.first = self.first.saturating_add_signed(lines).min(last);
     }
 
     /// The lines for everything.
     pub fn height(&self) -> u16 {
         let parts = if self.is_directory { PART_LINES } else { 2 * PART_LINES };
-        let tree = u16::try_from(self.levels().len()).unwrap_or(u16::MAX - 100).min(u16::MAX - 100);
+        // Of more lines, the rest is not printed.
+        let tree = self.levels().len().min(MOST_LINES) as u16;
         1 + u16::from(self.alarm().is_some()) + parts + CURVE_LINES + tree + 3
     }
 
@@ -100,9 +107,13 @@ impl Screen {
         let name = "operation_seconds_bucket";
         let of_operation = [("operation", operation)];
         let mut buckets = Vec::new();
-        for (labels, _) in self.now.all(name).iter().filter(|(labels, _)| labels["operation"] == operation) {
-            let bound: f64 = labels.get("le")?.parse().ok()?;
-            let calls = self.growth(name, &[("le", &labels["le"]), of_operation[0]])?;
+        for (labels, _) in self.now.all(name) {
+            if labels.get("operation").is_none_or(|of| of != operation) {
+                continue;
+            }
+            let bound = labels.get("le")?;
+            let calls = self.growth(name, &[("le", bound), of_operation[0]])?;
+            let bound: f64 = bound.parse().ok()?;
             buckets.push((bound, calls));
         }
         let rank = quantile * buckets.last().filter(|(_, all)| *all > 0.0)?.1;
@@ -290,6 +301,7 @@ impl Screen {
     fn draw_tree(&self, frame: &mut Frame<'_>, area: Rect) {
         let levels = self.levels();
         let visible = usize::from(area.height.saturating_sub(3));
+        self.visible.set(visible.max(1));
         let first = self.first.min(levels.len().saturating_sub(visible));
         let mut shown: Option<(&str, &str)> = None;
         let rows = levels.iter().skip(first).take(visible).map(|labels| {
@@ -303,7 +315,7 @@ impl Screen {
             let number = |name| human_count(self.value(name, &of) as u64);
             let cells = [
                 name.escape_debug().to_string(),
-                labels["level"].clone(),
+                of[2].1.to_owned(),
                 number("level_guards"),
                 number("level_tables"),
                 human_bytes(self.value("level_bytes", &of) as u64),
@@ -312,8 +324,8 @@ impl Screen {
                 bytes_each_second(self.rate("level_written_bytes_total", &of).filter(|_| !self.is_directory)),
             ];
             Row::new(cells.into_iter().enumerate().map(|(n, cell)| match n {
-                0 => Cell::from(cell),
-                _ => Cell::from(Line::from(cell).right_aligned()),
+                0 => widgets::Cell::from(cell),
+                _ => widgets::Cell::from(Line::from(cell).right_aligned()),
             }))
         });
         let rows: Vec<Row<'_>> = rows.collect();
@@ -329,8 +341,8 @@ impl Screen {
         ];
         let names = ["keyspace", "level", "guards", "tables", "bytes", "entries", "deletes", "compacted"];
         let head = Row::new(names.iter().enumerate().map(|(n, name)| match n {
-            0 => Cell::from(*name),
-            _ => Cell::from(Line::from(*name).right_aligned()),
+            0 => widgets::Cell::from(*name),
+            _ => widgets::Cell::from(Line::from(*name).right_aligned()),
         }));
         let place = match levels.len() > visible {
             true => format!(
@@ -503,6 +515,19 @@ mod tests {
         assert_eq!(screen.quantile("get", 0.9), Some(0.002));
         screen.add(Duration::from_secs(3), at([510, 610, 700]));
         assert_eq!(screen.quantile("get", 0.5), None);
+    }
+
+    #[test]
+    fn samples_without_their_labels_are_passed_over() {
+        let text = "cairn_keyspaces 1\ncairn_operation_seconds_count{operation=\"get\"} 1\n\
+                    cairn_operation_seconds_bucket{le=\"1\"} 1\ncairn_operation_seconds_bucket{operation=\"get\"} 1\n\
+                    cairn_level_tables{keyspace=\"x\"} 1\ncairn_level_tables NaN\ncairn_stalls_total{reason=\"x\"} -1e300\n\
+                    cairn_operation_seconds_bucket{operation=\"get\",le=\"x\"} inf\ncairn_user_bytes_total inf\n";
+        let mut screen = Screen::new(String::new(), false);
+        for second in 0..3 {
+            screen.add(Duration::from_secs(second), Metrics::parse(text).unwrap());
+            super::tests::text(&screen, 100, screen.height());
+        }
     }
 
     #[test]
