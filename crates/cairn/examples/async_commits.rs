@@ -1,6 +1,6 @@
 //! Durable writes of many tasks: awaited, beside one blocked thread for each task.
 //!
-//! `cargo run --release -p cairn --example async_commits -- [TASKS [WRITES [ROUNDS [DIRECTORY]]]]` prints the rates of both, in turns, and their
+//! `cargo run --release -p cairn-kv --example async_commits -- [TASKS [WRITES [ROUNDS [DIRECTORY]]]]` prints the rates of both, in turns, and their
 //! medians. The runtime has two threads; with the thread that commits there are three. Blocking takes as many threads as tasks.
 
 use cairn::{Batch, Database, Durability, Keyspace, KeyspaceOptions};

@@ -1,7 +1,7 @@
 //! A server with tokio: a line `set KEY VALUE` is answered when the write is durable, `get KEY` without blocking a thread of the runtime.
 //!
-//! `cargo run --release -p cairn --example async_server` serves 64 clients of its own, says how fast, and ends.
-//! `cargo run --release -p cairn --example async_server -- 127.0.0.1:6380` goes on: try it with `nc 127.0.0.1 6380`.
+//! `cargo run --release -p cairn-kv --example async_server` serves 64 clients of its own, says how fast, and ends.
+//! `cargo run --release -p cairn-kv --example async_server -- 127.0.0.1:6380` goes on: try it with `nc 127.0.0.1 6380`.
 //!
 //! The runtime has two threads, for however many clients; the database has one that commits for all of them.
 

@@ -1,6 +1,6 @@
 //! Makes a checkpoint and backups of a database while another thread writes to it, verifies them, and restores each generation.
 //!
-//! `cargo run -p cairn --example backup`
+//! `cargo run -p cairn-kv --example backup`
 
 use cairn::{BackupOptions, Backups, Database, KeyspaceOptions, Result};
 use std::collections::BTreeMap;

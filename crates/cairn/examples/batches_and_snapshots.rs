@@ -1,6 +1,6 @@
 //! Money moves between accounts in batches, while a snapshot adds it up: no reader sees half a transfer, and no crash leaves one.
 //!
-//! `cargo run -p cairn --example batches_and_snapshots`
+//! `cargo run -p cairn-kv --example batches_and_snapshots`
 
 use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Snapshot};
 

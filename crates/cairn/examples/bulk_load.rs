@@ -1,6 +1,6 @@
 //! Loading much at once: in order, in any order, from several threads and from files made elsewhere, and what that costs.
 //!
-//! `cargo run --release -p cairn --example bulk_load`
+//! `cargo run --release -p cairn-kv --example bulk_load`
 
 use cairn::{Database, Ingest, IngestOptions, KeyspaceOptions, Result, TableBuilder};
 

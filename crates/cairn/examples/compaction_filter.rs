@@ -1,6 +1,6 @@
 //! A log of events of several tenants: what a tenant has written goes when it leaves, and an old format is replaced, both while tables are compacted.
 //!
-//! `cargo run -p cairn --example compaction_filter`
+//! `cargo run -p cairn-kv --example compaction_filter`
 
 use cairn::{CompactionFilter, Database, FilterDecision, FilterEntry, KeyspaceOptions, Result};
 use std::collections::HashSet;

@@ -1,7 +1,7 @@
 //! Counts words from several threads with merges, keeps the longest line of each word with an operator of the application, and shows that all of it is there after
 //! a reopening.
 //!
-//! `cargo run -p cairn --example counters`
+//! `cargo run -p cairn-kv --example counters`
 
 use cairn::{Database, Durability, KeyspaceOptions, Merge, MergeOperator, Result};
 

@@ -1,6 +1,6 @@
 //! A cache whose entries live for a moment, and a lease that one of several workers holds.
 //!
-//! `cargo run -p cairn --example expiry`
+//! `cargo run -p cairn-kv --example expiry`
 
 use cairn::{Database, ErrorKind, Keyspace, KeyspaceOptions, Result, Ttl};
 use std::time::Duration;

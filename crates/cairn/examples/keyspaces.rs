@@ -1,6 +1,6 @@
 //! Keyspaces that change: other options, other names, and clones, with what each call takes.
 //!
-//! `cargo run --release -p cairn --example keyspaces` (an argument: the number of entries)
+//! `cargo run --release -p cairn-kv --example keyspaces` (an argument: the number of entries)
 
 use cairn::{Compression, Database, KeyspaceOptions, Result};
 use std::path::Path;

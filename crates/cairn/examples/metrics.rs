@@ -1,7 +1,7 @@
 //! A program that gives its metrics over HTTP, to Prometheus and to `cairn top`.
 //!
-//! `cargo run --release -p cairn --example metrics` writes for a second, asks itself once, and ends.
-//! `cargo run --release -p cairn --example metrics -- 127.0.0.1:9000` goes on: look at it with `cairn top http://127.0.0.1:9000/metrics`.
+//! `cargo run --release -p cairn-kv --example metrics` writes for a second, asks itself once, and ends.
+//! `cargo run --release -p cairn-kv --example metrics -- 127.0.0.1:9000` goes on: look at it with `cairn top http://127.0.0.1:9000/metrics`.
 
 use cairn::{Database, Durability, KeyspaceOptions, Result};
 use std::io::{BufRead, BufReader, Read, Write};

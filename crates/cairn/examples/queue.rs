@@ -1,7 +1,7 @@
 //! A durable work queue: jobs in, in order; taken by moving them to another keyspace; done by deleting them. A job that was
 //! taken and not done when the process died is put back when it starts again.
 //!
-//! `cargo run -p cairn --example queue`
+//! `cargo run -p cairn-kv --example queue`
 
 use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Result, Slice};
 use std::path::Path;

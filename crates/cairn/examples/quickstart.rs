@@ -1,6 +1,6 @@
 //! The first steps: open a database, write, read, look at a range, close.
 //!
-//! `cargo run -p cairn --example quickstart`
+//! `cargo run -p cairn-kv --example quickstart`
 
 use cairn::{Database, KeyspaceOptions};
 

@@ -1,6 +1,6 @@
 //! One process writes, and two others read: this program starts itself twice more, with the directory as its argument.
 //!
-//! `cargo run -p cairn --example readers`
+//! `cargo run -p cairn-kv --example readers`
 
 use cairn::{Database, Durability, KeyspaceOptions, Result};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Measurements of many sensors over time: keys that sort by sensor, then by time; the newest first with a reversed iterator.
 //!
-//! `cargo run -p cairn --example time_series`
+//! `cargo run -p cairn-kv --example time_series`
 
 use cairn::{Compression, Database, Durability, Keyspace, KeyspaceOptions, Options, Result};
 

@@ -1,7 +1,7 @@
 //! Seats of a theatre, sold by several threads at once: a transaction finds free seats next to each other, and takes them, unless another one was
 //! faster. Then a waiting list, with single steps on one key.
 //!
-//! `cargo run -p cairn --example transactions`
+//! `cargo run -p cairn-kv --example transactions`
 
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Result, TransactionOptions};
 use std::sync::atomic::{AtomicU32, Ordering};

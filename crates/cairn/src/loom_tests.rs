@@ -1,5 +1,5 @@
 //! Loom runs the interleavings of a few threads, with a bound on preemptions, in the two small concurrent parts of a commit, with every
-//! value that weak memory may show: `RUSTFLAGS="--cfg loom" cargo test --release -p cairn --lib loom`. Shuttle runs the same code in whole
+//! value that weak memory may show: `RUSTFLAGS="--cfg loom" cargo test --release -p cairn-kv --lib loom`. Shuttle runs the same code in whole
 //! databases, see `crates/sim/tests/shuttle`. With `--features planted-bugs` the tests prove that they can fail: first
 //! `loom -- --skip planted`, then `loom_planted`.
 

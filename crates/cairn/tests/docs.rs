@@ -1,6 +1,6 @@
 //! The documents are checked against the code: worked examples, options, limits, links, and the tests that they name.
 //!
-//! `UPDATE_DOCS=1 cargo test -p cairn --test all docs` rewrites `docs/options.md`; `SHOW_EXAMPLES=1 ... -- --nocapture` prints the bytes of
+//! `UPDATE_DOCS=1 cargo test -p cairn-kv --test all docs` rewrites `docs/options.md`; `SHOW_EXAMPLES=1 ... -- --nocapture` prints the bytes of
 //! the worked examples.
 
 use cairn::env::{Env, SimEnv};
@@ -131,7 +131,7 @@ fn options_document() -> String {
     let mut out = String::from(
         "# Options
 
-<!-- Written by `UPDATE_DOCS=1 cargo test -p cairn --test all docs`; the tables of crates/cairn/src/types/options.rs are the source. -->
+<!-- Written by `UPDATE_DOCS=1 cargo test -p cairn-kv --test all docs`; the tables of crates/cairn/src/types/options.rs are the source. -->
 
 Every option has a default for most workloads; `memory_budget` is the first to set. Sizes are in bytes. A value outside of the
 range is an error when the database is opened or the keyspace created. `cairn options` prints the same list, and
@@ -206,7 +206,7 @@ fn the_options_are_as_documented() {
     }
     assert!(
         document("docs/options.md") == expected,
-        "docs/options.md is out of date: UPDATE_DOCS=1 cargo test -p cairn --test all docs"
+        "docs/options.md is out of date: UPDATE_DOCS=1 cargo test -p cairn-kv --test all docs"
     );
 }
 

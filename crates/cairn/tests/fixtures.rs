@@ -7,7 +7,7 @@
 //! fixtures/v1/damaged/NAME/      the files of `base`, or of `values`, with one defect, and answers.txt: the results of opening, of gets and of scans
 //! ```
 //!
-//! `UPDATE_FIXTURES=1 cargo test -p cairn --test all fixtures` writes missing fixtures, and rewrites the answers of damaged ones. **It never
+//! `UPDATE_FIXTURES=1 cargo test -p cairn-kv --test all fixtures` writes missing fixtures, and rewrites the answers of damaged ones. **It never
 //! overwrites the files of a database**: they remain as that version wrote them. A new format gets its own directory beside `v1`.
 
 use base::checksum::{Place, checksum};

@@ -143,7 +143,7 @@ fn imports(manifest: &str) -> Vec<String> {
     let mut in_dependencies = false;
     let mut add = |name: &str| {
         let name = name.trim().trim_matches('"');
-        let name = name.strip_prefix("cairn-").unwrap_or(name);
+        let name = if name == "cairn-kv" { "cairn" } else { name.strip_prefix("cairn-").unwrap_or(name) };
         if layer(name).is_some() {
             found.push(name.to_owned());
         }
@@ -292,6 +292,7 @@ fn upward_and_sideward_imports_are_found() {
         ("base", "[target.'cfg(unix)'.dependencies]\nenv.workspace = true"),
         ("base", "[dev-dependencies.env]\nworkspace = true"),
         ("memtable", "[dev-dependencies]\ncairn.workspace = true"),
+        ("memtable", "[dependencies]\nstore = { path = \"..\", package = \"cairn-kv\" }"),
         ("bench", "cli = { path = \"../crates/cli\", package = \"cairn-cli\" }"),
     ] {
         let problems = manifest_problems(name, &manifest(dependency));
