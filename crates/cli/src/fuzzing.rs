@@ -2,11 +2,16 @@
 //! checks of their results. Each function returns whether it accepted any part of the input.
 
 use crate::commands::shell::parse::{self, Statement, Unreadable};
+use crate::commands::top::metrics::Metrics;
+use crate::commands::top::view::Screen;
 use crate::format::{Format, Mapping, Reader, Record, Step, Unwritten, Writer};
 use crate::text;
 use crate::times::TimeUnit;
 use cairn::Time;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
 use std::io::BufReader;
+use std::time::Duration;
 
 /// Maximum number of records read from one input.
 const RECORDS: usize = 512;
@@ -180,6 +185,21 @@ pub fn shell(data: &[u8]) -> bool {
         assert_eq!(split.first(), Some(words), "{again:?}");
     }
     accepted
+}
+
+/// Metrics, and the screen that shows them.
+pub fn metrics(data: &[u8]) -> bool {
+    let Ok(metrics) = Metrics::parse(&String::from_utf8_lossy(data)) else { return false };
+    let written = metrics.to_text();
+    let again = Metrics::parse(&written).expect("what was written can be read");
+    assert_eq!(again.to_text(), written);
+    let mut screen = Screen::new(String::new(), data.len().is_multiple_of(2));
+    screen.add(Duration::ZERO, metrics);
+    screen.add(Duration::from_secs(1), again);
+    screen.scroll(data.len() as isize);
+    let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("memory does not fail");
+    terminal.draw(|frame| screen.draw(frame)).expect("memory does not fail");
+    true
 }
 
 /// Escapes, hexadecimal digits and sizes.

@@ -126,6 +126,8 @@ targets! {
     LOAD "load" = cli::fuzzing::load, |len| (256 << 10) + 512 * len;
     /// A line of the shell.
     SHELL "shell" = cli::fuzzing::shell, |len| (64 << 10) + 512 * len;
+    /// Metrics that a program gives to `cairn top`, and the screen that shows them.
+    METRICS "metrics" = cli::fuzzing::metrics, |len| (8 << 20) + 2048 * len;
     /// Escapes, hexadecimal digits and sizes.
     ESCAPES "escapes" = cli::fuzzing::escapes, small;
 }

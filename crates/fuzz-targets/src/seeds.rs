@@ -417,6 +417,16 @@ impl Seeds {
             self.add("shell", &format!("line-{i}"), line.as_bytes().to_vec());
         }
         for text in [
+            "# HELP cairn_keyspaces Keyspaces.\n# TYPE cairn_keyspaces gauge\ncairn_keyspaces 1\n",
+            "cairn_level_tables{keyspace=\"a \\\"b\\\"\\\\\\n\",tree=\"newest\",level=\"0\"} 3\ncairn_level_tables{keyspace=\"x\"} 1\n",
+            "cairn_operation_seconds_bucket{operation=\"get\",le=\"0.001\"} 64\ncairn_operation_seconds_bucket{operation=\"get\",le=\"+Inf\"} 128\n\
+             cairn_operation_seconds_count{operation=\"get\"} 128\n",
+            "cairn_stalls_total { reason = \"log\" , }\t1e300 1700000000\ncairn_disk_full NaN\nother{x=\"y\"} 7\n",
+            "cairn_a{b=\"",
+        ] {
+            self.add("metrics", &format!("{:016x}", hash(text.as_bytes())), text.as_bytes().to_vec());
+        }
+        for text in [
             "Z\u{fc}rich \\t\\n\\\\\\x00",
             "00ffAB",
             "1.5 MiB",

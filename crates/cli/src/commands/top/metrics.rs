@@ -26,6 +26,19 @@ impl Metrics {
         }
     }
 
+    /// The samples as a text that is read as these.
+    #[cfg(feature = "fuzzing")]
+    pub fn to_text(&self) -> String {
+        let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let line = |name: &str, labels: &Labels, value: f64| {
+            let labels: Vec<String> =
+                labels.iter().map(|(label, text)| format!("{label}=\"{}\"", escaped(text))).collect();
+            format!("cairn_{name}{{{}}} {value}\n", labels.join(","))
+        };
+        let samples = self.0.iter().flat_map(|(name, samples)| samples.iter().map(move |s| (name, s)));
+        samples.map(|(name, (labels, value))| line(name, labels, *value)).collect()
+    }
+
     /// The samples of a metric.
     pub fn all(&self, name: &str) -> &[(Labels, f64)] {
         self.0.get(name).map_or(&[], Vec::as_slice)

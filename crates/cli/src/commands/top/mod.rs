@@ -3,9 +3,9 @@
 //! A [`Source`](source::Source) gives texts of metrics, [`Metrics`](metrics::Metrics) reads one, and [`Screen`](view::Screen) shows the last two of
 //! them: what is, and what has changed in between.
 
-mod metrics;
+pub(crate) mod metrics;
 mod source;
-mod view;
+pub(crate) mod view;
 
 use crate::args::DbArgs;
 use crate::failure::{Failure, Result};
