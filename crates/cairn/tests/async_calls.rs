@@ -494,6 +494,8 @@ fn try_get_answers_from_memory_or_would_wait() {
         keyspace.put(key(990), "new").unwrap();
         assert_eq!(snapshot.try_get(&keyspace, key(990)).unwrap(), Poll::Ready(None));
         db.flush().unwrap();
+        // A table that was not used yet is pending.
+        (0..1000).for_each(|n| drop(keyspace.get(key(n)).unwrap()));
         let mut pending = [0, 0, 0];
         for (round, percent) in [0, 50, 100].into_iter().enumerate() {
             sim.set_cached_percent(percent);
@@ -505,6 +507,55 @@ fn try_get_answers_from_memory_or_would_wait() {
             }
         }
         assert!(pending[0] > 100 && pending[0] > pending[1] && pending[2] == 0, "{n}: {pending:?}");
+    }
+}
+
+/// Nothing is read for which a disk would have to be waited for, also not what leads to a block: of an opening that has used no table, with a cache
+/// that has no room for indexes and filters, and after everything was used.
+#[test]
+fn try_get_never_waits_for_a_read() {
+    let with_past = KeyspaceOptions::default().history(Retention::All);
+    let presets = Preset::ALL.iter().map(|preset| KeyspaceOptions::preset(*preset));
+    for (n, options) in presets.chain([with_past]).enumerate() {
+        let sim = SimEnv::new(n as u64);
+        let small = Options::default().background_threads(0).memory_budget(1 << 20);
+        let key = |n: u32| format!("{n:06}");
+        {
+            let db = Database::open_in(sim.clone(), "/db", small.clone()).unwrap();
+            let keyspace = db.create_keyspace("k", options).unwrap();
+            // In each part of the keys a table of its own.
+            for part in 0..4 {
+                let value = |n: u32| vec![n as u8; if n.is_multiple_of(3) { 3_000 } else { 50 }];
+                (0..500).for_each(|n| keyspace.put(key(4 * n + part), value(n)).unwrap());
+                db.flush().unwrap();
+            }
+            db.close().unwrap();
+        }
+        let db = Database::open_in(sim.clone(), "/db", small).unwrap();
+        let keyspace = db.open_keyspace("k").unwrap();
+        let (snapshot, reads) = (db.snapshot(), Arc::new(AtomicUsize::new(0)));
+        sim.set_cached_percent(0);
+        for round in 0..3 {
+            let counter = reads.clone();
+            sim.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
+                counter.fetch_add(usize::from(op.kind == OpKind::Read), Ordering::SeqCst);
+                None
+            })));
+            let mut pending = 0;
+            for n in 0..2100 {
+                for found in [keyspace.try_get(key(n)), snapshot.try_get(&keyspace, key(n))] {
+                    match found.unwrap() {
+                        Poll::Ready(found) => assert_eq!(found.is_some(), n < 2000, "{n}"),
+                        Poll::Pending => pending += 1,
+                    }
+                }
+            }
+            assert_eq!(reads.load(Ordering::SeqCst), 0, "preset {n}, round {round}");
+            sim.set_hook(None);
+            assert!(pending > 0, "preset {n}, round {round}");
+            // Pins what there is room for, and fills the cache.
+            (0..2100).for_each(|n| drop(keyspace.get(key(n)).unwrap()));
+        }
     }
 }
 

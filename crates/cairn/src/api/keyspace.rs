@@ -411,9 +411,9 @@ impl Keyspace {
     /// The value of `key` if it is known without waiting for the disk: `Ready`, also that there is none. `Pending` if the disk would have to be
     /// read: it is asked for the block, and [`Keyspace::get`], in a thread that may wait, has the value. Nothing wakes the caller.
     ///
-    /// For a task that should not block its executor: no read of a data block or a value waits. What finds the block may: the first use of a table
-    /// reads its index and its filter, and so does a miss of those that are not pinned because they take more than half of the
-    /// cache; rows of a table with size classes (`table_format`) are read, too. What the page cache of the operating system has counts as known where the system can tell
+    /// For a task that must not block its executor: nothing is read for which the disk would have to be waited for, neither blocks and values nor
+    /// what leads to them. A table that no other read has used since it was opened is pending, since its index and its filter are
+    /// not in memory. What the page cache of the operating system has counts as known where the system can tell
     /// (Linux). A key that has operands of a merge operator is pending, wherever they are. Cost: as [`Keyspace::get`] without its
     /// reads; `Pending` takes a system call, which asks the disk.
     ///

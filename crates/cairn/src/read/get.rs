@@ -87,9 +87,8 @@ impl KeyspaceInner {
         if let Some(value) = read_state.get_recent(key, at, deleted, self.tail_len) {
             return Ok(Poll::Ready(value));
         }
-        let mut lookup = PendingLookup::default();
         let wanted = LookupKey { key, hash: hash(key), seq: at.seq, above: deleted };
-        let found = match read_state.version.resume_lookup(&mut lookup, wanted)? {
+        let found = match read_state.version.get_now(wanted)? {
             Poll::Ready(found) => found.filter(|(trailer, _)| shows(*trailer, deleted)),
             Poll::Pending => return Ok(Poll::Pending),
         };

@@ -30,7 +30,7 @@ impl Table {
     }
 
     #[inline]
-    fn note_probe(&self, may: bool) {
+    pub(crate) fn note_probe(&self, may: bool) {
         self.tables
             .counters
             .add(if may { table_cache::FILTER_POSITIVES } else { table_cache::FILTER_NEGATIVES }, 1);
@@ -97,7 +97,7 @@ impl Table {
         }
         let trailer = Trailer::seek(seq);
         if let Index::Rows(classes) = &self.root()?.index {
-            let Some(row) = self.find_row(classes, key, trailer)? else { return Ok(None) };
+            let Some(row) = self.find_row(&mut &*self, classes, key, trailer)? else { return Ok(None) };
             return self.value_of(row, &mut reading);
         }
         let handle = self.data_handle(key, trailer)?;
@@ -116,7 +116,11 @@ impl Table {
     }
 
     /// The value of a version of a size-class table.
-    fn value_of(&self, row: FoundRow, reading: &mut Reading<'_>) -> Result<Option<(Trailer, Slice)>> {
+    pub(crate) fn value_of(
+        &self,
+        row: FoundRow,
+        reading: &mut Reading<'_>,
+    ) -> Result<Option<(Trailer, Slice)>> {
         let handle = row.value.block;
         if row.value.len == 0 {
             return Ok(Some((row.trailer, Slice::default())));
@@ -137,7 +141,7 @@ impl Table {
 
     /// Looks up a key in a data block. Counts a false positive of the filter if the key, which passed the filter, is not there.
     #[inline]
-    fn find(
+    pub(crate) fn find(
         &self,
         payload: Payload,
         handle: Handle,

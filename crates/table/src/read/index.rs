@@ -49,7 +49,7 @@ impl Table {
     }
 
     #[inline]
-    fn child(&self, node: &Node, key: &[u8], trailer: Trailer) -> Result<(Handle, usize)> {
+    pub(crate) fn child(&self, node: &Node, key: &[u8], trailer: Trailer) -> Result<(Handle, usize)> {
         let child = node.layout.child(&node.bytes, key, trailer);
         let child = child.and_then(|i| Ok((node.handle(i)?, i)));
         child.map_err(|f| self.fault(f, node.offset))

@@ -4,6 +4,7 @@ pub(crate) mod block;
 pub(crate) mod cursor;
 pub(crate) mod entry_cursor;
 pub(crate) mod get;
+pub(crate) mod get_now;
 pub(crate) mod index;
 pub(crate) mod leaf_cursor;
 pub(crate) mod leaf_scan;

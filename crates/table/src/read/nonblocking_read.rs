@@ -9,7 +9,7 @@
 //! Look-ups wait for index nodes and filters that are not pinned: these are used often and are rarely missing from the cache. They wait for
 //! pages of rows, too, which are often missing where rows are larger than the cache.
 //!
-//! Callers: `get.rs` for look-ups, `readahead.rs` for cursors.
+//! Callers: `get.rs` for look-ups, `readahead.rs` for cursors. A look-up that must not wait at all is in `get_now.rs`.
 
 use crate::cache::block_cache::BlockClass;
 use crate::cache::buffer_pool::Buffer;

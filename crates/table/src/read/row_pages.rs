@@ -62,9 +62,11 @@ pub(crate) struct FoundRow {
 }
 
 impl Table {
-    /// The newest version of `key` at or after `trailer` in the order of entries: one binary search, in the class of the key.
+    /// The newest version of `key` at or after `trailer` in the order of entries: one binary search, in the class of the key. `pages` are those
+    /// of this table.
     pub(crate) fn find_row(
         &self,
+        pages: &mut impl RowPages,
         classes: &[ClassRows],
         key: &[u8],
         trailer: Trailer,
@@ -74,8 +76,8 @@ impl Table {
             self.note_false_positive()?;
             return Ok(None);
         };
-        let (rows, mut pages) = (&classes[number], self);
-        let (at, page) = lower_bound(&mut pages, number, rows, key, trailer)?;
+        let rows = &classes[number];
+        let (at, page) = lower_bound(pages, number, rows, key, trailer)?;
         if at == rows.rows {
             self.note_false_positive()?;
             return Ok(None);
@@ -83,10 +85,10 @@ impl Table {
         let (wanted, i) = rows.place(at);
         let page = match page.filter(|page| page.number == wanted) {
             Some(page) => page,
-            None => Loaded::load(&mut pages, number, rows, wanted)?,
+            None => Loaded::load(pages, number, rows, wanted)?,
         };
         let offset = rows.handle(wanted).offset;
-        let row = page.row(&pages, rows, i)?;
+        let row = page.row(pages, rows, i)?;
         let entry = row.key().and_then(|found| Ok((found, row.trailer()?)));
         let (found, trailer) = entry.map_err(|f| self.fault(f, offset))?;
         if found != key {

@@ -258,7 +258,7 @@ impl Table {
         self.open_frame(self.read_frame(handle, cap)?, handle, kind, cap)
     }
 
-    fn open_frame(&self, frame: Vec<u8>, handle: Handle, kind: Kind, cap: usize) -> Result<Slice> {
+    pub(crate) fn open_frame(&self, frame: Vec<u8>, handle: Handle, kind: Kind, cap: usize) -> Result<Slice> {
         frame::open(frame, self.place(handle.offset, kind), cap).map_err(|f| self.fault(f, handle.offset))
     }
 

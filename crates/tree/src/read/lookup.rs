@@ -77,6 +77,22 @@ impl Version {
         Ok(None)
     }
 
+    /// [`Version::get_above`] if nothing has to be waited for. `Pending`: the disk was asked for what is missing.
+    pub fn get_now(&self, lookup: LookupKey<'_>) -> Result<Poll<Option<(Trailer, Slice)>>> {
+        for i in 0..=self.levels.len() {
+            let found = search(self.stack(i, lookup.key), lookup, |_, table| {
+                match table.get_now(lookup.key, lookup.hash, lookup.seq)? {
+                    Poll::Ready(found) => Ok(found.map(|found| Poll::Ready(Some(found)))),
+                    Poll::Pending => Ok(Some(Poll::Pending)),
+                }
+            })?;
+            if let Some(found) = found {
+                return Ok(found);
+            }
+        }
+        Ok(Poll::Ready(None))
+    }
+
     /// The tables of level `i` that may hold `key`, newest first; for level 0 all of them.
     #[inline]
     fn stack(&self, i: usize, key: &[u8]) -> &[Arc<LiveTable>] {
