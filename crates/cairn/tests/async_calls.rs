@@ -2,7 +2,7 @@
 
 use cairn::env::{Fault, OpInfo, OpKind, Phase, SimEnv, Survival};
 use cairn::{
-    Batch, Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset, Retention,
+    Batch, Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset, Retention, Time,
     WriteFuture,
 };
 use std::future::Future;
@@ -10,35 +10,16 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
 use std::time::Duration;
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-struct Unpark(Thread, AtomicBool);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.1.store(true, Ordering::SeqCst);
-        self.0.unpark();
-    }
-}
-
-/// Waits for a future in this thread, which only its waker wakes.
+/// Waits for a future in this thread.
 fn wait<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    let unpark = Arc::new(Unpark(std::thread::current(), AtomicBool::new(false)));
-    let waker = Waker::from(unpark.clone());
-    loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return value;
-        }
-        while !unpark.1.swap(false, Ordering::SeqCst) {
-            std::thread::park_timeout(PATIENCE);
-            assert!(unpark.1.load(Ordering::SeqCst), "nothing has woken the task");
-        }
-    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let waited = runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await });
+    waited.expect("the task is woken")
 }
 
 fn put(keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Batch {
@@ -253,6 +234,38 @@ fn a_task_that_is_woken_may_close_the_database() {
         sim.set_hook(None);
         assert_eq!(open(&sim, 0).1.iter().count(), 11);
     }
+}
+
+/// A version with a time of its own, for which older ones are looked up, is committed by the close that waits for it. A keyspace that was dropped
+/// meanwhile refuses its batch and no other.
+#[test]
+fn what_is_queued_meets_late_versions_dropped_keyspaces_and_a_close() {
+    let sim = SimEnv::new(1);
+    let (db, keyspace) = open(&sim, 1);
+    let past = db.create_keyspace("past", KeyspaceOptions::default().history(Retention::All)).unwrap();
+    let gone = db.create_keyspace("gone", KeyspaceOptions::default()).unwrap();
+    past.put("a", "new").unwrap();
+    db.flush().unwrap();
+    db.drop_keyspace("gone").unwrap();
+    let held = hold_syncs(&sim);
+    let first = db.write_async(put(&keyspace, "a", "1"), Durability::Sync);
+    held.await_sync(1);
+    let dropped = db.write_async(put(&gone, "a", "1"), Durability::Buffered);
+    let mut late = Batch::default();
+    late.put_at(&past, "a", "old", Time::from_micros(5));
+    let late = db.write_async(late, Durability::Buffered);
+    std::thread::scope(|scope| {
+        scope.spawn(|| db.clone().close().unwrap());
+        drop(held);
+    });
+    wait(first).unwrap();
+    wait(late).unwrap();
+    assert_eq!(wait(dropped).unwrap_err().kind(), ErrorKind::Closed);
+    drop((db, keyspace, past, gone));
+    sim.set_hook(None);
+    let (db, _) = open(&sim.crash_clone(Survival::Nothing, 1), 0);
+    let past = db.open_keyspace("past").unwrap();
+    assert_eq!(past.get_at("a", Time::from_micros(5)).unwrap().unwrap().value.unwrap(), "old");
 }
 
 /// Closes the database when it is woken, through a clone.

@@ -217,7 +217,7 @@ impl Database {
     /// for them over HTTP.
     ///
     /// All names begin with `cairn_`; units are bytes and seconds. Counters begin at 0 with each opening. Metrics of keyspaces have the labels
-    /// `keyspace` and `tree`: `newest`, or `older` for the older versions of one with history. Cost: that of [`Database::stats`], and about 50
+    /// `keyspace` and `tree`: `newest`, or `older` for the older versions of one with history. Cost: that of [`Database::stats`], and about 70
     /// bytes for each line.
     ///
     /// ```

@@ -202,10 +202,7 @@ impl KeyspaceInner {
         keys: &[K],
         at: &ReadAt,
     ) -> Result<Vec<Option<Slice>>> {
-        let begin = |key: &K| match read_state.get_recent(key.as_ref(), at, 0, 0) {
-            Some(value) => Ok(Poll::Ready(value)),
-            None => self.find_by_hash(log, key.as_ref(), (at, at.seq), true),
-        };
+        let begin = |key: &K| self.try_get_by_hash(log, read_state, key.as_ref(), at, at.seq);
         let mut values = Vec::with_capacity(keys.len());
         for keys in keys.chunks(AT_ONCE) {
             let begun = keys.iter().map(begin).collect::<Result<Vec<_>>>()?;

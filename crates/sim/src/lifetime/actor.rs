@@ -19,6 +19,7 @@ use cairn::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 /// Maximum number of iterators, cursors and snapshots that a thread holds.
@@ -320,9 +321,13 @@ impl Actor {
     fn get(&mut self) -> Outcome {
         let space = self.rng.between(0, 1);
         let keys = [0, 1, 2].map(|_| key(self.ledger.thread, self.rng.below(KEYS)));
-        let values = match self.rng.below(3) {
-            0 => self.call("multi_get", |h, _| h.spaces[space].multi_get(&keys))?,
-            1 => self.call("get", |h, _| Ok(vec![h.spaces[space].get(&keys[0])?]))?,
+        let values = match self.rng.below(4) {
+            0 => match self.call("try_get", |h, _| h.spaces[space].try_get(&keys[0]))? {
+                Some(Poll::Ready(value)) => Some(vec![value]),
+                Some(Poll::Pending) | None => None,
+            },
+            1 => self.call("multi_get", |h, _| h.spaces[space].multi_get(&keys))?,
+            2 => self.call("get", |h, _| Ok(vec![h.spaces[space].get(&keys[0])?]))?,
             _ => self.call("get_with_expiry", |h, _| {
                 Ok(vec![h.spaces[space].get_with_expiry(&keys[0])?.map(|(value, _)| value)])
             })?,

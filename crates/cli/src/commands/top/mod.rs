@@ -21,7 +21,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 use view::Screen;
 
@@ -184,7 +184,14 @@ impl Looks {
     }
 
     fn take(&self) -> Option<Result<Metrics>> {
-        self.told.try_recv().ok()
+        match self.told.try_recv() {
+            Ok(look) => Some(look),
+            Err(TryRecvError::Empty) => None,
+            // After a panic, which only a bug can cause.
+            Err(TryRecvError::Disconnected) => {
+                Some(Err(Failure::bad_input("the thread that looks has ended")))
+            }
+        }
     }
 }
 
