@@ -23,7 +23,8 @@ pub enum ErrorKind {
     Locked,
     /// Restore from a copy, or run `cairn check`: bytes on disk differ from those that were written.
     Corruption,
-    /// Use a newer Cairn: this version does not know the file's format version.
+    /// Use a newer Cairn, or a program that was built with the feature that the message names: this one does not know the file's format version
+    /// or its compression.
     Unsupported,
     /// Read it with the type that it was written with: a typed key or value has another one.
     WrongType,
@@ -146,6 +147,33 @@ impl Error {
     /// The kind, which says what the caller can do.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
+    }
+}
+
+/// For functions that return [`io::Error`]. The error itself stays inside: `io::Error::downcast` gives it back.
+///
+/// ```
+/// # use base::{Error, ErrorKind};
+/// # use std::io;
+/// let error = io::Error::from(Error::new(ErrorKind::NoSpace, "the disk is full"));
+/// assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::StorageFull, "the disk is full".to_owned()));
+/// assert_eq!(error.downcast::<Error>().unwrap().kind(), ErrorKind::NoSpace);
+/// ```
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        let kind = match error.kind() {
+            ErrorKind::InvalidArgument | ErrorKind::Expired => io::ErrorKind::InvalidInput,
+            ErrorKind::NotFound => io::ErrorKind::NotFound,
+            ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
+            ErrorKind::Locked => io::ErrorKind::ResourceBusy,
+            ErrorKind::Corruption | ErrorKind::WrongType => io::ErrorKind::InvalidData,
+            ErrorKind::Unsupported => io::ErrorKind::Unsupported,
+            ErrorKind::NoSpace => io::ErrorKind::StorageFull,
+            ErrorKind::NoMemory => io::ErrorKind::OutOfMemory,
+            ErrorKind::Io => error.0.source.as_ref().map_or(io::ErrorKind::Other, |source| source.kind()),
+            ErrorKind::Conflict | ErrorKind::ReadOnly | ErrorKind::Closed => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
     }
 }
 

@@ -29,6 +29,13 @@ impl Slice {
     }
 }
 
+#[cfg(feature = "serde")]
+impl serde::Serialize for Slice {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.0)
+    }
+}
+
 impl Deref for Slice {
     type Target = [u8];
     #[inline]

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A point in time: microseconds since the Unix epoch, at 1970-01-01 00:00:00 UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
 pub struct Time(u64);
 
 impl Time {
@@ -20,6 +21,17 @@ impl Time {
     /// Microseconds since the Unix epoch.
     pub const fn micros(self) -> u64 {
         self.0
+    }
+
+    /// As a time of the system. `None` if the system cannot express it, which is so for no time on Linux.
+    ///
+    /// ```
+    /// # use base::Time;
+    /// # use std::time::{Duration, UNIX_EPOCH};
+    /// assert_eq!(Time::from_micros(1_500_000).to_system_time(), Some(UNIX_EPOCH + Duration::from_millis(1_500)));
+    /// ```
+    pub fn to_system_time(self) -> Option<SystemTime> {
+        UNIX_EPOCH.checked_add(Duration::from_micros(self.0))
     }
 
     /// This much later, at most [`Time::MAX`].
@@ -63,5 +75,8 @@ mod tests {
         assert_eq!(time.saturating_add(Duration::MAX), Time::MAX);
         assert_eq!(Time::from(UNIX_EPOCH + second), Time(1_000_000));
         assert_eq!(Time::from(UNIX_EPOCH - second), Time::MIN);
+        for time in [Time::MIN, time, Time::MAX] {
+            assert_eq!(time.to_system_time().map(Time::from), Some(time));
+        }
     }
 }

@@ -33,6 +33,8 @@
 //! together.
 
 #![warn(missing_debug_implementations)]
+// Without events some variables and arms have no use.
+#![cfg_attr(not(feature = "tracing"), allow(unused_variables, clippy::single_match))]
 #![warn(clippy::missing_errors_doc)]
 
 mod api;
@@ -40,6 +42,7 @@ mod background;
 mod check;
 mod copies;
 mod disk;
+mod events;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -313,6 +313,19 @@ fn good() -> Vec<(&'static str, Files, Contents)> {
         m.contents =
             std::mem::take(&mut m.contents).into_iter().map(|((n, k), v)| ((renamed(&n), k), v)).collect();
     });
+    // Tables of both compressions in one keyspace.
+    add("zstd-altered", &|m| {
+        m.keyspace("fruit", Compression::Zstd);
+        m.keyspace("stones", Compression::Lz4);
+        let entry = |name, i: usize| (name, format!("key/{i:02}"), format!("number {i}, ").repeat(9));
+        m.write(&(0..20).map(|i| entry("fruit", i)).collect::<Vec<_>>(), Durability::Os);
+        m.write(&(0..5).map(|i| entry("stones", i)).collect::<Vec<_>>(), Durability::Os);
+        m.db.flush().unwrap();
+        let fruit = m.db.open_keyspace("fruit").unwrap();
+        fruit.alter(|options| options.compression(Compression::Lz4)).unwrap();
+        m.write(&(20..40).map(|i| entry("fruit", i)).collect::<Vec<_>>(), Durability::Os);
+        m.db.flush().unwrap();
+    });
     // A crash during the last write, which was not synced.
     let mut torn = Maker::new();
     torn.fill(Compression::Lz4);

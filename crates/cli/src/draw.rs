@@ -270,7 +270,7 @@ fn share(hits: u64, misses: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn::{Slice, TableInfo};
+    use cairn::TableInfo;
 
     fn text(draw: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
         let mut out = Vec::new();
@@ -305,20 +305,17 @@ mod tests {
 
     #[test]
     fn guards_fall_into_buckets() {
-        let guard = |key: &str, bytes: &[u64]| GuardInfo {
-            level: 1,
-            key: Slice::from(key.as_bytes()),
-            tables: bytes
-                .iter()
-                .map(|b| TableInfo {
-                    number: 1,
-                    bytes: *b,
-                    entries: 2,
-                    tombstones: 0,
-                    smallest: Slice::from(&b"a\n"[..]),
-                    largest: Slice::from(&b"b"[..]),
-                })
-                .collect(),
+        let table = |bytes: &u64| {
+            let mut table = TableInfo::default();
+            (table.number, table.bytes, table.entries) = (1, *bytes, 2);
+            (table.smallest, table.largest) = ("a\n".into(), "b".into());
+            table
+        };
+        let guard = |key: &str, bytes: &[u64]| {
+            let mut guard = GuardInfo::default();
+            (guard.level, guard.key) = (1, key.into());
+            guard.tables = bytes.iter().map(table).collect();
+            guard
         };
         let guards = [guard("", &[1000]), guard("b", &[600, 424]), guard("c", &[3000]), guard("d", &[])];
         let drawing = text(|out| guard_sizes(out, &guards));

@@ -11,3 +11,5 @@ mod points;
 mod shell;
 mod top;
 mod whole;
+#[cfg(not(feature = "zstd"))]
+mod without_zstd;

@@ -105,7 +105,7 @@ impl Model {
                 Written::Deleted | Written::DeletedByRange => None,
             };
             if (from..=to).contains(*time) {
-                versions.push(Version { key: slice(key), time: **time, until, value });
+                versions.push(Version::new(slice(key), **time, until, value));
             }
             until = Some(**time);
         }
@@ -123,7 +123,7 @@ impl Model {
 
     fn range_at(&self, keys: (&[u8], Option<&[u8]>), time: Time) -> Vec<EntryAt> {
         let all = self.versions.keys().filter(|k| &k[..] >= keys.0 && keys.1.is_none_or(|to| &k[..] < to));
-        let entry = |v: Version| Some(EntryAt { key: v.key, time: v.time, value: v.value? });
+        let entry = |v: Version| Some(EntryAt::new(v.key, v.time, v.value?));
         all.filter_map(|key| self.at(key, time).and_then(entry)).collect()
     }
 }
@@ -209,7 +209,7 @@ fn reversed<T>(mut found: Vec<T>) -> Vec<T> {
 
 fn entry_of(cursor: &CursorAt) -> Option<EntryAt> {
     let slice = Slice::copy_from;
-    let entry = || EntryAt { key: slice(cursor.key()), time: cursor.time(), value: slice(cursor.value()) };
+    let entry = || EntryAt::new(slice(cursor.key()), cursor.time(), slice(cursor.value()));
     cursor.valid().then(entry)
 }
 

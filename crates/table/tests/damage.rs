@@ -93,7 +93,8 @@ fn fixture(
 #[test]
 fn every_flipped_bit_is_seen() {
     let rows = (TableFormat::SizeClass, Compression::Lz4);
-    for (format, compression) in ALL.map(|c| (TableFormat::BTree, c)).into_iter().chain([rows]) {
+    let btree = Compression::AVAILABLE.iter().map(|c| (TableFormat::BTree, *c));
+    for (format, compression) in btree.chain([rows]) {
         let (sim, env, meta, entries) = fixture(format, compression);
         println!("{format} {compression}: {} bytes", meta.file_size);
         for offset in 0..meta.file_size {

@@ -218,7 +218,7 @@ fn forge(rng: &mut Rng, sim: &SimEnv, whole: &[u8], frames: &[(usize, usize, u8)
 
 #[test]
 fn forged_blocks_never_panic_or_loop() {
-    for (format, compression) in FORMATS.into_iter().flat_map(|format| ALL.map(|c| (format, c))) {
+    for (format, compression) in formats_and_compressions() {
         let (sim, env) = sim();
         let mut small: Vec<Entry> =
             (0..150u32).map(|i| entry(&(i * i).to_be_bytes(), 7, &[i as u8; 30])).collect();

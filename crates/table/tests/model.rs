@@ -4,13 +4,13 @@ use crate::common::*;
 use base::{Cursor, MAX_SEQ, Trailer};
 use env::Rng;
 use std::sync::Arc;
-use table::{Table, TableFormat, TableOptions};
+use table::{Compression, Table, TableFormat, TableOptions};
 
 fn random_options(rng: &mut Rng) -> TableOptions {
     TableOptions {
         format: FORMATS[rng.below(2) as usize],
         block_size: [64, 128, 512, 4096, 65_536][rng.below(5) as usize],
-        compression: ALL[rng.below(3) as usize],
+        compression: Compression::AVAILABLE[rng.below(Compression::AVAILABLE.len() as u64) as usize],
         filter_bits_per_key: [0, 5, 10, 20][rng.below(4) as usize],
         ..TableOptions::default()
     }

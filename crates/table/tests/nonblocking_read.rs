@@ -34,7 +34,7 @@ fn table_of(
 
 #[test]
 fn blocks_outside_memory_are_requested_and_read_later() {
-    for (format, compression) in FORMATS.into_iter().flat_map(|format| ALL.map(|c| (format, c))) {
+    for (format, compression) in formats_and_compressions() {
         for cache_bytes in [0, 16 << 10, 8 << 20] {
             let (sim, table, entries) = table_of(format, compression, cache_bytes);
             sim.set_cached_percent(0);

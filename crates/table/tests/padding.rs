@@ -60,7 +60,7 @@ fn blocks_straddle_pages_where_entries_are_large_only_and_zeros_are_few() {
 #[test]
 fn compressed_blocks_waste_no_more_and_straddle_less_than_by_chance() {
     let entries = entries(8000, 128);
-    for compression in [Compression::Lz4, Compression::Zstd] {
+    for &compression in &Compression::AVAILABLE[1..] {
         let (_, env, meta, bytes) = table_of(&entries, compression);
         let (blocks, zeros) = layout(&bytes);
         let share = zeros.iter().map(|(from, to)| to - from).sum::<usize>() as f64 / bytes.len() as f64;
@@ -113,7 +113,7 @@ fn changed_padding_is_found_by_a_check_and_ignored_by_reads() {
 #[test]
 fn a_block_of_zeros_is_not_mistaken_for_padding() {
     let entries = entries(200, 150);
-    for compression in ALL {
+    for &compression in Compression::AVAILABLE {
         let (sim, env, meta, bytes) = table_of(&entries, compression);
         let (blocks, _) = layout(&bytes);
         let pages = (0..blocks.last().unwrap().1)
@@ -136,9 +136,9 @@ fn a_block_of_zeros_is_not_mistaken_for_padding() {
 #[test]
 fn salvage_continues_after_padding() {
     let entries = entries(200, 150);
-    for compression in ALL {
+    for &compression in Compression::AVAILABLE {
         let (sim, env, _, bytes) = table_of(&entries, compression);
-        let survey = || SalvageCursor::open(&env, Path::new(DIR), 1, 0).unwrap().survey();
+        let survey = || SalvageCursor::open(&env, Path::new(DIR), 1, 0).unwrap().survey().unwrap();
         assert_eq!((survey().entries, survey().gaps.len(), survey().other_damage), (200, 0, false));
         let (blocks, _) = layout(&bytes);
         for (i, (from, to)) in blocks.iter().enumerate() {

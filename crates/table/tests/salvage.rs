@@ -7,7 +7,7 @@ use std::sync::Arc;
 use table::{SalvageCursor, Survey, TableOptions};
 
 fn survey(env: &Arc<dyn Env>) -> Survey {
-    SalvageCursor::open(env, Path::new(DIR), 1, 0).unwrap().survey()
+    SalvageCursor::open(env, Path::new(DIR), 1, 0).unwrap().survey().unwrap()
 }
 
 /// A block in the middle is damaged, and the file is cut anywhere after it, also exactly between two blocks. Each time the missing end is

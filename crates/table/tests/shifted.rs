@@ -48,7 +48,7 @@ fn every_reader_sees_the_shifted_numbers() {
             salvage.next().unwrap();
         }
         assert!(!scan.valid() && !salvage.valid());
-        let survey = SalvageCursor::open(&env, Path::new(DIR), 1, 1_000).unwrap().survey();
+        let survey = SalvageCursor::open(&env, Path::new(DIR), 1, 1_000).unwrap().survey().unwrap();
         assert_eq!((survey.min_seq, survey.max_seq), (1_010, 1_016));
         // Look-ups and seeks as of each number.
         for n in (0..400).step_by(13) {

@@ -199,7 +199,7 @@ fn damage_to_a_page_fails_only_reads_that_need_it() {
 }
 
 fn survey(env: &Arc<dyn Env>) -> Survey {
-    SalvageCursor::open(env, Path::new(DIR), 1, 0).unwrap().survey()
+    SalvageCursor::open(env, Path::new(DIR), 1, 0).unwrap().survey().unwrap()
 }
 
 /// The entries that salvage reads.

@@ -2,6 +2,7 @@
 //! the directory.
 
 use crate::background::Background;
+use crate::events;
 use crate::open::Follower;
 use crate::state::{CLOSED, DbInner, Writer};
 use crate::sync::{Mutex, Ordering};
@@ -117,7 +118,7 @@ impl DbInner {
         self.release_directory();
         self.spare_memory.close();
         self.commit.turn_away(|| Err(self.status.stop_reason()));
-        tracing::info!(path = %self.dir.display(), last_seq = self.visible.newest(), "closed");
+        events::info!(path = %self.dir.display(), last_seq = self.visible.newest(), "closed");
         let error = self.state.lock().error_or_damage();
         synced.and(ended).and(joined).and(error.map_or(Ok(()), Err))
     }

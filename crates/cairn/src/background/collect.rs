@@ -9,6 +9,7 @@
 
 use super::collect_hashed::{CopiedPart, HashedPart, no_entry};
 use super::outcome::concerns_one;
+use crate::events;
 use crate::parts::Pace;
 use crate::state::{DbInner, KeyspaceInner, PanicGuard};
 use crate::sync::Ordering;
@@ -224,7 +225,7 @@ impl DbInner {
             let read = collection.files.iter().map(|file| file.file_bytes).sum();
             let len = file.as_ref().map_or(0, |(file, _)| file.len);
             let time = self.env.monotonic().saturating_sub(started);
-            tracing::debug!(
+            events::debug!(
                 files_read = sources.len(),
                 bytes_read = read,
                 bytes_written = len,
@@ -256,7 +257,7 @@ impl DbInner {
         let given_up =
             files.iter().filter(|file| self.tables.segments.note_failure(file.file, error)).count();
         if given_up > 0 {
-            tracing::error!(error = %error, "values cannot be collected: {given_up} files are left alone");
+            events::error!(error = %error, "values cannot be collected: {given_up} files are left alone");
         }
         given_up > 0
     }

@@ -1,5 +1,6 @@
 //! Compactions: picks the most urgent one of all keyspaces, runs it, and installs its outcome.
 
+use crate::events;
 use crate::parts::{Pace, with_evictions};
 use crate::state::{DbInner, FlushedCounts, KeyspaceInner, PanicGuard, PickContext, State};
 use crate::sync::Ordering;
@@ -113,7 +114,7 @@ impl DbInner {
                 {
                     // The unreadable table is marked, and the next plan avoids it: this is progress, and not an error for callers that
                     // wait.
-                    tracing::error!(error = %e, keyspace = keyspace.name(), "a table cannot be read: it is left alone");
+                    events::error!(error = %e, keyspace = keyspace.name(), "a table cannot be read: it is left alone");
                     result = Ok(());
                 }
             }
@@ -221,12 +222,12 @@ impl DbInner {
         }
         let time = self.env.monotonic().saturating_sub(started);
         if let Some(error) = &outcome.value_error {
-            tracing::error!(error = %error, keyspace = keyspace.name(), "a value cannot be read: it stays where it is");
+            events::error!(error = %error, keyspace = keyspace.name(), "a value cannot be read: it stays where it is");
         }
         if let Some(error) = &outcome.filtered.error {
-            tracing::error!(error = %error, keyspace = keyspace.name(), "the compaction filter has not decided: the entry stays as it is");
+            events::error!(error = %error, keyspace = keyspace.name(), "the compaction filter has not decided: the entry stays as it is");
         }
-        tracing::debug!(
+        events::debug!(
             keyspace = keyspace.name(),
             reason = %plan.reason,
             from_level = plan.source,

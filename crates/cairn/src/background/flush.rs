@@ -6,6 +6,7 @@
 
 use super::flush_hints::FlushedHints;
 use super::outcome::concerns_one;
+use crate::events;
 use crate::parts::WithReferences;
 use crate::state::{DbInner, FlushedCounts, ImmutableMemtable, KeyspaceInner, PanicGuard};
 use crate::sync::Ordering;
@@ -245,7 +246,7 @@ impl DbInner {
         self.sync_older_logs(written)?;
         self.install_flush(written)?;
         for w in written {
-            tracing::debug!(
+            events::debug!(
                 keyspace = w.part.keyspace.name(),
                 memtables = w.part.memtables.len(),
                 tables_written = w.flushed.added.len(),

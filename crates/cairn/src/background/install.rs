@@ -1,6 +1,7 @@
 //! The end of a background job: its edit is applied to the trees and published to readers, and its outcome is reported to threads that
 //! wait for it.
 
+use crate::events;
 use crate::state::{DbInner, FlushedCounts, State};
 use crate::sync::{MutexGuard, Ordering};
 use base::planted::{Bug, planted};
@@ -36,7 +37,7 @@ impl DbInner {
             Ok(()) => *slot(&mut state) = None,
             Err(e) if e.kind() == ErrorKind::Closed => {}
             Err(e) => {
-                tracing::warn!(error = %e, "background work failed");
+                events::warn!(error = %e, "background work failed");
                 *slot(&mut state) = Some(e.clone());
             }
         }

@@ -6,7 +6,7 @@ use crate::open::{Files, LOCK_FILE_NAME, keyspace_options, no_database, unfinish
 use crate::state::{DbInner, KeyspaceInner, KeyspaceState, ReadState, Tables};
 use crate::types::{CheckProgress, CheckReport, Options};
 use crate::wal::{LogRecord, check_dropped, replay};
-use base::{Error, Result};
+use base::{Error, ErrorKind, Result};
 use env::{Env, RealEnv};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,7 +26,8 @@ pub fn check(path: impl AsRef<Path>, progress: &mut dyn FnMut(&CheckProgress)) -
 /// Damage does not end the check: the report lists all of it.
 ///
 /// # Errors
-/// `NotFound` when there is no database; `Locked` when it is open; `Io`.
+/// `NotFound` when there is no database; `Locked` when it is open; `Unsupported` when a keyspace has options that only a newer version or a
+/// program with another feature knows; `Io`.
 pub fn check_in(
     env: Arc<dyn Env>,
     path: impl AsRef<Path>,
@@ -68,8 +69,11 @@ pub fn check_in(
     report.keyspaces = state.keyspaces.values().filter(|k| k.description.history_of.is_none()).count();
     for keyspace in state.keyspaces.values() {
         report.check_invariants(&keyspace.description.name, &keyspace.version);
-        if let Err(e) = keyspace_options(dir, keyspace) {
-            report.error("manifest", &e);
+        match keyspace_options(dir, keyspace) {
+            // Not damage: another version or build can read it.
+            Err(e) if e.kind() == ErrorKind::Unsupported => return Err(e),
+            Err(e) => report.error("manifest", &e),
+            Ok(_) => {}
         }
     }
     report.check_tables(&versions, &space.segments, progress, &|| Ok(()))?;

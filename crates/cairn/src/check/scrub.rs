@@ -6,6 +6,7 @@
 //! runs rounds continuously. Findings are in `Stats::damage` and `Stats::scrub`, and go to `tracing`. Scrubbing changes nothing.
 
 use super::hash_logs::HashLogCheck;
+use crate::events;
 use crate::state::DbInner;
 use crate::sync::Ordering;
 use crate::types::CheckReport;
@@ -62,7 +63,7 @@ impl DbInner {
             if let Err(e) = self.scrub_round(self.options.scrub_rate)
                 && e.kind() != ErrorKind::Closed
             {
-                tracing::warn!(error = %e, "a round of scrubbing ended early");
+                events::warn!(error = %e, "a round of scrubbing ended early");
             }
             self.pause(ROUND_PAUSE);
         }
@@ -119,7 +120,7 @@ impl DbInner {
             verified => verified?,
         }
         for problem in &report.problems[known..] {
-            tracing::error!(%problem, "scrubbing found damage");
+            events::error!(%problem, "scrubbing found damage");
         }
         Ok(())
     }
@@ -138,7 +139,7 @@ impl DbInner {
                     report.problems.truncate(known);
                 }
                 for problem in &report.problems[known..] {
-                    tracing::error!(%problem, "scrubbing found damage");
+                    events::error!(%problem, "scrubbing found damage");
                 }
             }
         }
@@ -193,7 +194,7 @@ impl DbInner {
             Err(e) if e.kind() == ErrorKind::Closed => Err(e),
             Err(_) if self.status.check_not_closed().is_err() => self.status.check_not_closed(),
             Err(e) if needed() => {
-                tracing::error!(error = %e, "scrubbing found damage");
+                events::error!(error = %e, "scrubbing found damage");
                 report.error(name, &e);
                 Ok(())
             }

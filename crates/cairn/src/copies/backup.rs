@@ -2,6 +2,7 @@
 
 use super::moment::{Part, PartKind};
 use super::new_directory::{check_apart, of_copy, of_part};
+use crate::events;
 use crate::state::DbInner;
 use crate::types::{BackupGeneration, BackupOptions, CopyProgress};
 use backup::{Added, Generation, NewGeneration, SourceFile, Store};
@@ -58,7 +59,7 @@ impl DbInner {
             store.keep_newest(keep)?;
         }
         let made = BackupGeneration::of(&generation);
-        tracing::info!(to = %dir.display(), generation = made.number, seq = made.seq, files = made.files, "backup");
+        events::info!(to = %dir.display(), generation = made.number, seq = made.seq, files = made.files, "backup");
         Ok(made)
     }
 }

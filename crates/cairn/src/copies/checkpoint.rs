@@ -1,6 +1,7 @@
 //! Checkpoints: a second database with the content of one moment, which shares its immutable files by hard links.
 
 use super::new_directory::{NewDirectory, of_copy, of_part};
+use crate::events;
 use crate::state::DbInner;
 use crate::types::{CheckpointReport, CopyProgress};
 use backup::copy_file;
@@ -49,7 +50,7 @@ impl DbInner {
         new.finish(number, &moment.state())?;
         progress(&CopyProgress { bytes_done: bytes_total, bytes_total, file: String::new() });
         let CheckpointReport { seq, files, bytes, copied_bytes, .. } = report;
-        tracing::info!(to = %dir.display(), seq, files, bytes, copied_bytes, "checkpoint");
+        events::info!(to = %dir.display(), seq, files, bytes, copied_bytes, "checkpoint");
         Ok(report)
     }
 }

@@ -5,6 +5,7 @@
 //! that from the tables, of whatever keyspace they are.
 
 use crate::disk::missing;
+use crate::events;
 use crate::state::{DbInner, KeyspaceInner, KeyspaceState, Role, State, check_name};
 use crate::sync::Ordering;
 use base::planted::{Bug, planted};
@@ -97,7 +98,7 @@ impl DbInner {
         pairs.iter().zip(trees).for_each(|(pair, tree)| self.insert_clone(&mut state, pair, tree));
         self.signals.compact_work.notify_one();
         drop(state);
-        tracing::info!(keyspace = source.name(), clone = new, "keyspace cloned");
+        events::info!(keyspace = source.name(), clone = new, "keyspace cloned");
         self.renew_manifest(&mut manifest);
         Ok(pairs[0].clone.clone())
     }

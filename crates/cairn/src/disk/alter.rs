@@ -2,6 +2,7 @@
 //! keyspaces by their numbers. (Tables and hint files also have the name under which they were written, for salvage without a manifest.)
 
 use super::keyspaces::missing;
+use crate::events;
 use crate::state::{DbInner, KeyspaceInner, Settings, check_name};
 use crate::types::KeyspaceOptions;
 use base::planted::{Bug, planted};
@@ -32,7 +33,7 @@ impl DbInner {
         }
         let settings = Settings { name: new.to_owned(), options: keyspace.options() };
         self.change_settings(&mut manifest, &keyspace, settings)?;
-        tracing::info!(keyspace = name, new_name = new, "keyspace renamed");
+        events::info!(keyspace = name, new_name = new, "keyspace renamed");
         Ok(())
     }
 
@@ -63,7 +64,7 @@ impl DbInner {
             let settings = Settings { name: before.name.clone(), options };
             self.change_settings(&mut manifest, keyspace, settings)?;
             let changes: Vec<String> = changed.iter().map(|(name, _, now)| format!("{name}={now}")).collect();
-            tracing::info!(keyspace = keyspace.name(), changes = changes.join(" "), "keyspace altered");
+            events::info!(keyspace = keyspace.name(), changes = changes.join(" "), "keyspace altered");
         }
         Ok(true)
     }

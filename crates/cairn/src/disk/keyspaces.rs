@@ -1,5 +1,6 @@
 //! Creates and drops keyspaces. Each is one edit of the manifest; the log needs none, because recovery skips entries of dropped keyspaces.
 
+use crate::events;
 use crate::state::{
     DROPPED, DbInner, FLUSHED_ALL, FlushedCounts, KeyspaceInner, KeyspaceState, Role, State, Writer,
     check_name,
@@ -57,7 +58,7 @@ impl DbInner {
             state.insert(KeyspaceState::new(inner.clone(), tree));
         }
         drop(state);
-        tracing::info!(keyspace = name, "keyspace created");
+        events::info!(keyspace = name, "keyspace created");
         self.renew_manifest(&mut manifest);
         Ok(inner)
     }
@@ -109,7 +110,7 @@ impl DbInner {
         drop(state);
         drop(manifest);
         drop(writer);
-        tracing::info!(keyspace = name, "keyspace dropped");
+        events::info!(keyspace = name, "keyspace dropped");
         self.remove_logs(min_log);
         // Readers of whole files may still read them.
         self.tables.segments.emptied(hints.into_iter().map(hint_file_name).collect());

@@ -4,6 +4,7 @@ use super::attach::Built;
 use super::sort::Sorter;
 use super::table_file::TableReader;
 use crate::api::{Database, Keyspace};
+use crate::events;
 use crate::state::{DbInner, KeyspaceInner};
 use crate::wal::Entry;
 use base::expiry::expiry_bytes;
@@ -376,7 +377,7 @@ impl Ingest {
         done.seq = db.attach(&built)?;
         let time = db.env.monotonic().saturating_sub(self.began);
         let Ingested { seq, entries, tables, bytes } = done;
-        tracing::info!(seq, entries, tables, bytes, seconds = time.as_secs_f64(), "bulk load");
+        events::info!(seq, entries, tables, bytes, seconds = time.as_secs_f64(), "bulk load");
         db.counters.ingest.lock().note(sorted_bytes, sorted_bytes + done.bytes, time);
         Ok(done)
     }

@@ -9,6 +9,7 @@ use super::assemble::Parts;
 use super::file_names::{Files, LOCK_FILE_NAME};
 use super::insert_batches::Inserter;
 use super::replayed::{Keyspaces, Recovered, Replayed, Spill};
+use crate::events;
 use crate::parts::{DiskReserve, KeptFiles};
 use crate::state::{DbInner, HashLog, HashLogs, Tables};
 use crate::sync::{AtomicU64, Ordering};
@@ -84,7 +85,7 @@ pub(crate) fn open(
     let db = Recovery { parts, files, lacking, state, recycled, hash_logs, kept: Vec::new() }.run()?;
     let seconds = clock.monotonic().saturating_sub(started).as_secs_f64();
     let keyspaces = db.keyspaces().len();
-    tracing::info!(path = %db.dir.display(), keyspaces, last_seq = db.visible.newest(), seconds, "opened");
+    events::info!(path = %db.dir.display(), keyspaces, last_seq = db.visible.newest(), seconds, "opened");
     Ok(db)
 }
 
@@ -95,7 +96,7 @@ fn note_missing(state: &tree::ManifestState, files: &Files) -> bool {
     for table in tables_of(state.keyspaces.values().map(|k| &*k.version)) {
         if files.tables.binary_search(&table.meta.number).is_err() {
             let missing = Error::corruption(table.table.path(), 0, "the table is missing");
-            tracing::error!(error = %missing, "opened all the same");
+            events::error!(error = %missing, "opened all the same");
             table.damage.note(&missing);
             lacking = true;
         }
@@ -384,6 +385,12 @@ pub(crate) fn keyspace_options(dir: &Path, found: &tree::KeyspaceState) -> Resul
             Error::new(ErrorKind::Unsupported, message)
         })?;
     }
+    options.compression.check_available().map_err(|e| {
+        Error::new(
+            ErrorKind::Unsupported,
+            format!("{}, keyspace {:?}: {e}", dir.display(), found.description.name),
+        )
+    })?;
     if options.levels != found.version.last_level() {
         let what = format!("keyspace {:?} has two numbers of levels", found.description.name);
         return Err(Error::corruption(&dir.join("manifest"), 0, what));

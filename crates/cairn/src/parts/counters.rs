@@ -1,6 +1,7 @@
 //! Counters behind the statistics. The engine branches on none of them, except that `user_bytes` shows whether writers pause.
 
 use super::latency::Latency;
+use crate::events;
 use crate::sync::Mutex;
 use crate::types::{IoStats, Problem, ScrubStats, StallStats};
 use base::{ErrorKind, Result};
@@ -88,8 +89,8 @@ impl Counters {
         drop(stalls);
         match stall {
             // Many, and short.
-            Stall::Slowdown => tracing::trace!(reason, seconds = time.as_secs_f64(), "writes are slowed"),
-            _ => tracing::info!(reason, seconds = time.as_secs_f64(), "a write has waited"),
+            Stall::Slowdown => events::trace!(reason, seconds = time.as_secs_f64(), "writes are slowed"),
+            _ => events::info!(reason, seconds = time.as_secs_f64(), "a write has waited"),
         }
     }
 }

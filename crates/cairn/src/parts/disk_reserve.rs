@@ -18,6 +18,7 @@
 //!
 //! The file is not part of the database's state: it may be missing, have another length, or reappear after a crash.
 
+use crate::events;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::types::ReserveStats;
 use crate::wal::RecycledLogs;
@@ -234,7 +235,7 @@ impl DiskReserve {
         }
         // Even if the removal fails, the file no longer counts as held.
         let removed = self.env.remove(&self.path());
-        tracing::warn!(cause = %error, "the disk is full: the reserve is released, and puts are refused");
+        events::warn!(cause = %error, "the disk is full: the reserve is released, and puts are refused");
         *state = State::new(ReserveState::Spent, state.bytes, Some(error.clone()));
         self.deleted.store(true, Ordering::Release);
         self.spent.store(true, Ordering::Release);

@@ -7,6 +7,7 @@
 //! Manifests that were replaced stay as long as there is a lock on them, or else nothing would tell of their readers: under another name, so that none is
 //! taken for the newest if that is lost.
 
+use crate::events;
 use crate::sync::Mutex;
 use crate::wal::log_file_name;
 use base::planted::{Bug, planted};
@@ -168,7 +169,7 @@ impl KeptFiles {
             Replaced::Named | Replaced::Stays => manifest_file_name(number),
         });
         let first = self.env.first_shared_lock(&path).unwrap_or_else(|e| {
-            tracing::warn!(error = %e, "files are kept, because readers of them cannot be looked for");
+            events::warn!(error = %e, "files are kept, because readers of them cannot be looked for");
             Some(0)
         });
         first.map(|at| (number, at))

@@ -5,6 +5,7 @@
 //!
 //! This module does not know what a job is.
 
+use crate::events;
 use crate::sync::{Condvar, Mutex, thread::JoinHandle};
 use std::collections::VecDeque;
 use std::io;
@@ -78,7 +79,7 @@ impl<R> Completion<R> {
         if let Some(waker) = waker
             && catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err()
         {
-            tracing::error!("waking a task has panicked");
+            events::error!("waking a task has panicked");
         }
     }
 }

@@ -5,6 +5,8 @@ use base::{Result, Slice, Time};
 
 /// An entry as of a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct EntryAt {
     /// The key.
     pub key: Slice,
@@ -15,6 +17,11 @@ pub struct EntryAt {
 }
 
 impl EntryAt {
+    /// An entry, to be compared with one that was read.
+    pub fn new(key: Slice, time: Time, value: Slice) -> EntryAt {
+        EntryAt { key, time, value }
+    }
+
     /// `version` is no delete.
     fn of(version: Version) -> EntryAt {
         EntryAt { key: version.key, time: version.time, value: version.value.unwrap_or_default() }

@@ -12,6 +12,8 @@ use tree::{KeyRange, MergeCursor};
 
 /// A version of a key: what its value was, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct Version {
     /// The key.
     pub key: Slice,
@@ -21,6 +23,13 @@ pub struct Version {
     pub until: Option<Time>,
     /// The value; `None` if the version is a delete.
     pub value: Option<Slice>,
+}
+
+impl Version {
+    /// A version, to be compared with one that was read.
+    pub fn new(key: Slice, time: Time, until: Option<Time>, value: Option<Slice>) -> Version {
+        Version { key, time, until, value }
+    }
 }
 
 /// A position among the versions of a keyspace, in a consistent state: by key, and of each key the latest first.

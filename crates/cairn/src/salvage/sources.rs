@@ -351,7 +351,7 @@ impl<'a> Salvage<'a> {
         let mut losses = Vec::new();
         let shift_of = |named: &Named| named.as_ref().map_or(0, |(_, meta)| meta.seq_shift);
         let survey = |(&number, named): (&u64, &Named)| match files.tables.binary_search(&number) {
-            Ok(_) => SalvageCursor::open(env, dir, number, shift_of(named)).map(SalvageCursor::survey),
+            Ok(_) => SalvageCursor::open(env, dir, number, shift_of(named)).and_then(SalvageCursor::survey),
             Err(_) => Err(Error::corruption(&dir.join(table_file_name(number)), 0, "the table is missing")),
         };
         let surveys: Vec<_> = candidates.iter().map(survey).collect();

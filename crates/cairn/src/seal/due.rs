@@ -5,6 +5,7 @@
 //! disk with free space a memtable is flushed when it is full, which is soon enough. On a full one, where puts are refused, it does not
 //! fill: so memtables with tombstones are sealed while the reserve is spent.
 
+use crate::events;
 use crate::parts::is_due;
 use crate::state::{DbInner, KeyspaceState, Writer};
 use crate::sync::Ordering;
@@ -49,7 +50,7 @@ impl DbInner {
             due
         };
         if let Err(e) = self.seal(writer, &keyspaces) {
-            tracing::warn!(error = %e, memtables = keyspaces.len(), "memtables were not sealed");
+            events::warn!(error = %e, memtables = keyspaces.len(), "memtables were not sealed");
             // Retried when they are due again.
             for keyspace in &keyspaces {
                 keyspace.read_state.load().memtable.charges().store(0, Ordering::Relaxed);
@@ -79,7 +80,7 @@ impl DbInner {
         let now: Vec<_> = now.into_iter().map(|(_, keyspace)| keyspace).collect();
         let sealed = self.seal(writer, &now);
         if let Err(e) = &sealed {
-            tracing::warn!(error = %e, "a memtable was not switched");
+            events::warn!(error = %e, "a memtable was not switched");
         }
         if sealed.is_err() || !later.is_empty() {
             self.disk_reserve.note_deletes();

@@ -9,6 +9,7 @@ use super::settings::{Settings, WriteSettings};
 use super::status::{Signals, Status};
 use super::tables::Tables;
 use super::writer::{Commit, TaskJob};
+use crate::events;
 use crate::parts::{
     ActiveCall, ActiveCalls, Counters, DeadRanges, DiskReserve, ExpiryClock, KeptFiles, KeyspaceCounters,
     Moments, RateLimiter, RetiredMemtables, Scrub, Snapshots, TaskJobs, VisibleSeq, whole,
@@ -190,7 +191,7 @@ impl DbInner {
     /// Ends all writing with `reason`, unless it has already ended. Returns the error that all writers get.
     pub(crate) fn refuse(&self, reason: Error) -> Error {
         let fatal = self.end_writing(reason);
-        tracing::error!(error = %fatal, "writing stopped");
+        events::error!(error = %fatal, "writing stopped");
         fatal
     }
 

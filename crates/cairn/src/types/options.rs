@@ -336,8 +336,8 @@ option_table! {
     /// that other programs can read. Each entry has a row with its key, padded to the next power of two, and 28 bytes. Gets in memory take
     /// 2.2 to 4.9 times as long.
     table_format: TableFormat = TableFormat::BTree, "btree, size_class", |_| true;
-    /// Compression of data blocks. `zstd` is smaller and slower than `lz4`; `none` saves processor time for data that does not
-    /// compress.
+    /// Compression of data blocks. `zstd` is smaller and slower than `lz4`, and needs a program that was built with the feature `zstd`; `none`
+    /// saves processor time for data that does not compress.
     compression: Compression = Compression::Lz4, "none, lz4, zstd", |_| true;
     /// Bytes of a data block before compression: the unit that a point read loads from disk. Larger blocks compress better and need
     /// less index memory; smaller ones make single reads cheaper.
@@ -518,11 +518,12 @@ impl KeyspaceOptions {
         self.engine == Engine::HashLog
     }
 
-    /// Checks that the options fit together.
+    /// Checks that the options fit together, and to this build.
     ///
     /// # Errors
     /// `InvalidArgument` names those that do not.
     pub(crate) fn check_together(&self) -> Result<()> {
+        self.compression.check_available()?;
         match (self.is_hash_log(), self.has_history(), self.ttl) {
             (true, true, _) => Err(Error::invalid(
                 "a keyspace with engine = hash_log has no history: versions need an order",

@@ -365,7 +365,9 @@ impl Stats {
 }
 
 /// One table of a guard.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct TableInfo {
     /// File number.
     pub number: u64,
@@ -382,7 +384,9 @@ pub struct TableInfo {
 }
 
 /// One guard; level 0 is shown as a single guard with the empty key.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct GuardInfo {
     /// Its level.
     pub level: usize,

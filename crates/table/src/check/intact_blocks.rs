@@ -2,11 +2,13 @@
 //! so a block that verifies was written at this place.
 
 use crate::format::compression;
+use crate::format::decode_error::DecodeError;
 use crate::format::frame::{self, HEADER_LEN, Kind};
+use base::Result;
 use base::checksum::Place;
 use env::Env;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Bytes per read.
 const READ: usize = 64 << 10;
@@ -25,6 +27,8 @@ pub(super) struct IntactBlocks {
     window: Window,
     /// The payload of the last block that was read.
     pub(super) payload: Vec<u8>,
+    /// The first intact block that was found with a codec that this build does not have, with its offset.
+    refused: Arc<OnceLock<(DecodeError, u64)>>,
 }
 
 #[derive(Default)]
@@ -36,12 +40,25 @@ struct Window {
 impl IntactBlocks {
     /// The file at `path`, which is `len` bytes long, and that of table `number`.
     pub(super) fn new(env: Arc<dyn Env>, path: PathBuf, number: u64, len: u64) -> IntactBlocks {
-        IntactBlocks { env, path, number, len, window: Window::default(), payload: Vec::new() }
+        let (window, payload, refused) = (Window::default(), Vec::new(), Arc::default());
+        IntactBlocks { env, path, number, len, window, payload, refused }
     }
 
     /// The same file, with a window and a block of its own.
     pub(super) fn again(&self) -> IntactBlocks {
-        IntactBlocks::new(self.env.clone(), self.path.clone(), self.number, self.len)
+        let refused = self.refused.clone();
+        IntactBlocks {
+            refused,
+            ..IntactBlocks::new(self.env.clone(), self.path.clone(), self.number, self.len)
+        }
+    }
+
+    /// Fails if an intact block was found that another build can read: it is not damage.
+    ///
+    /// # Errors
+    /// `Unsupported` with file and offset.
+    pub(super) fn check_readable(&self) -> Result<()> {
+        self.refused.get().map_or(Ok(()), |(why, offset)| Err(why.at(&self.path, *offset)))
     }
 
     /// Reads the block at `offset`, if it is intact and of one of these kinds, into `payload`. Returns its kind, and the offset of the
@@ -68,8 +85,13 @@ impl IntactBlocks {
             if compression::is_raw(codec) {
                 self.payload.clear();
                 self.payload.extend_from_slice(payload);
-            } else {
-                compression::decompress(codec, payload, frame::MAX_PAYLOAD, &mut self.payload).ok()?;
+            } else if let Err(e) =
+                compression::decompress(codec, payload, frame::MAX_PAYLOAD, &mut self.payload)
+            {
+                if matches!(e, DecodeError::NotBuilt(_)) {
+                    self.refused.get_or_init(|| (e, offset));
+                }
+                return None;
             }
             return Some((kind, next));
         }

@@ -46,8 +46,8 @@ impl LeafSalvage {
         }
     }
 
-    /// What was found out on the way over all entries, of which the survey tells.
-    pub(super) fn finish(mut self, survey: &Survey) -> Found {
+    /// What was found out on the way over all entries, of which the survey tells. Fails if there are blocks of another build.
+    pub(super) fn finish(mut self, survey: &Survey) -> Result<Found> {
         self.close_gap(None);
         self.note_early_end(survey);
         // All entries that were written were read: the damaged bytes held none.
@@ -56,7 +56,8 @@ impl LeafSalvage {
             self.gaps.clear();
         }
         let other_damage = self.other_damage || (self.footer.is_some() && self.rest_is_damaged());
-        Found { properties: self.properties, gaps: self.gaps, other_damage }
+        self.blocks.check_readable()?;
+        Ok(Found { properties: self.properties, gaps: self.gaps, other_damage })
     }
 
     /// Adds a gap at the end of a file that was truncated between two blocks, which has no damaged bytes.

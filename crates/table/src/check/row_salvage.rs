@@ -260,8 +260,8 @@ impl RowSalvage {
         Properties::default()
     }
 
-    /// What was found out on the way over all entries, of which the survey tells.
-    pub(super) fn finish(mut self, survey: &Survey) -> Found {
+    /// What was found out on the way over all entries, of which the survey tells. Fails if there are blocks of another build.
+    pub(super) fn finish(mut self, survey: &Survey) -> Result<Found> {
         self.close_gap(None);
         let mut gaps = std::mem::take(&mut self.lost_pages);
         gaps.append(&mut self.lost_values);
@@ -271,7 +271,8 @@ impl RowSalvage {
             gaps.clear();
         }
         let other_damage = self.end.damaged || self.filter_is_damaged();
-        Found { properties: self.end.properties, gaps, other_damage }
+        self.values.check_readable()?;
+        Ok(Found { properties: self.end.properties, gaps, other_damage })
     }
 
     /// Whether a part of the filter is damaged.

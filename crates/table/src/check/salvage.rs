@@ -55,7 +55,10 @@ impl SalvageCursor {
     }
 
     /// Reads the whole file and summarizes it. Call it on a new cursor.
-    pub fn survey(mut self) -> Survey {
+    ///
+    /// # Errors
+    /// `Unsupported` if blocks have a compression that this program was built without.
+    pub fn survey(mut self) -> Result<Survey> {
         let mut survey = Survey { file_size: self.file_size, min_seq: base::MAX_SEQ, ..Survey::default() };
         self.rewind();
         while self.entries.valid() {
@@ -74,11 +77,11 @@ impl SalvageCursor {
         let found = match self.entries {
             Entries::Leaves(leaves) => leaves.finish(&survey),
             Entries::Rows(rows) => rows.finish(&survey),
-        };
+        }?;
         survey.promised = found.properties.promised;
         survey.owner = found.properties.owner;
         (survey.gaps, survey.other_damage) = (found.gaps, found.other_damage);
-        survey
+        Ok(survey)
     }
 
     /// Number of the file.

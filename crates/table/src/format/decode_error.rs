@@ -10,6 +10,8 @@ pub(crate) enum DecodeError {
     Corrupt(&'static str),
     /// A code that this version does not know, and a later version may have written.
     Unknown(&'static str, u32),
+    /// A block with a compression that this build does not have: the feature that has it.
+    NotBuilt(&'static str),
 }
 
 impl DecodeError {
@@ -21,6 +23,12 @@ impl DecodeError {
             DecodeError::Unknown(what, code) => Error::unsupported(
                 file,
                 format_args!("offset {offset}: {what} {code} is not known to this version"),
+            ),
+            DecodeError::NotBuilt(codec) => Error::unsupported(
+                file,
+                format_args!(
+                    "offset {offset}: the block is compressed with {codec}, which this program was built without; it needs the feature {codec} of the package cairn-kv"
+                ),
             ),
         }
     }

@@ -97,7 +97,10 @@ pub fn lower_bound(entries: &[Entry], key: &[u8], trailer: Trailer) -> usize {
 
 pub const FORMATS: [TableFormat; 2] = [TableFormat::BTree, TableFormat::SizeClass];
 
-pub const ALL: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
+/// The formats, each with every compression.
+pub fn formats_and_compressions() -> impl Iterator<Item = (TableFormat, Compression)> {
+    FORMATS.into_iter().flat_map(|format| Compression::AVAILABLE.iter().map(move |c| (format, *c)))
+}
 
 /// The shape of the keys of a random table.
 #[derive(Clone, Copy, Debug)]

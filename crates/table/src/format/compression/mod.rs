@@ -3,11 +3,15 @@
 //!
 //! A compressed payload is the length of the raw bytes (u32) and the codec's own output. The codecs' contexts are
 //! large, so they are created once per writer and once per reading thread.
+//!
+//! Zstandard is written in C, and in builds with the feature `zstd` only. A build without it knows the codec's code, and refuses what has it.
+
+#[cfg_attr(not(feature = "zstd"), path = "no_zstd.rs")]
+mod zstd;
 
 use crate::format::decode_error::DecodeError;
 use base::Error;
 use lz4_flex::block::CompressTable;
-use std::cell::RefCell;
 
 /// How the blocks of a table are compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -17,7 +21,7 @@ pub enum Compression {
     None,
     /// LZ4: about 2 GB/s to read. For data that shrinks.
     Lz4,
-    /// Zstandard at level 1: smaller than LZ4 and about three times slower.
+    /// Zstandard at level 1: smaller than LZ4 and about three times slower. Needs the feature `zstd`, and a C compiler to build it.
     Zstd,
 }
 
@@ -28,12 +32,41 @@ const ZSTD: u8 = 2;
 /// The last of them.
 pub(crate) const LAST_CODE: u8 = ZSTD;
 
-const ZSTD_LEVEL: i32 = 1;
-
 /// Bytes of the raw length in front of compressed data.
 const LEN: usize = 4;
 
 base::named_enum!(Compression, "compression", "none" => Compression::None, "lz4" => Compression::Lz4, "zstd" => Compression::Zstd);
+
+impl Compression {
+    /// What this build has.
+    ///
+    /// ```
+    /// # use table::Compression;
+    /// assert!(Compression::AVAILABLE.starts_with(&[Compression::None, Compression::Lz4]));
+    /// ```
+    pub const AVAILABLE: &[Compression] = match cfg!(feature = "zstd") {
+        true => &[Compression::None, Compression::Lz4, Compression::Zstd],
+        false => &[Compression::None, Compression::Lz4],
+    };
+
+    /// Whether this build has it.
+    pub fn is_available(self) -> bool {
+        Compression::AVAILABLE.contains(&self)
+    }
+
+    /// Checks that this build has it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` names the feature that is missing.
+    pub fn check_available(self) -> base::Result<()> {
+        match self.is_available() {
+            true => Ok(()),
+            false => Err(Error::invalid(format!(
+                "compression = {self}: this program was built without it; it needs the feature {self} of the package cairn-kv"
+            ))),
+        }
+    }
+}
 
 /// A codec with its context and its output buffer.
 pub(crate) struct Compressor {
@@ -44,19 +77,16 @@ pub(crate) struct Compressor {
 enum Codec {
     None,
     Lz4(CompressTable),
-    Zstd(Box<zstd::bulk::Compressor<'static>>),
+    Zstd(zstd::Context),
 }
 
 impl Compressor {
     pub(crate) fn new(compression: Compression) -> Result<Self, Error> {
+        compression.check_available()?;
         let codec = match compression {
             Compression::None => Codec::None,
             Compression::Lz4 => Codec::Lz4(CompressTable::default()),
-            Compression::Zstd => {
-                let context = zstd::bulk::Compressor::new(ZSTD_LEVEL)
-                    .map_err(|e| Error::invalid(format!("zstd level {ZSTD_LEVEL}: {e}")))?;
-                Codec::Zstd(Box::new(context))
-            }
+            Compression::Zstd => Codec::Zstd(zstd::Context::new()?),
         };
         Ok(Compressor { codec, out: Vec::new() })
     }
@@ -76,7 +106,7 @@ impl Compressor {
             }
             Codec::Zstd(context) => {
                 grow(&mut self.out, LEN + room);
-                (ZSTD, context.compress_to_buffer(raw, &mut self.out[LEN..LEN + room]).ok()?)
+                (ZSTD, context.compress(raw, &mut self.out[LEN..LEN + room])?)
             }
         };
         if len > room {
@@ -101,10 +131,6 @@ fn grow(buffer: &mut Vec<u8>, len: usize) {
     }
 }
 
-thread_local! {
-    static ZSTD_CONTEXT: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
-}
-
 /// Whether blocks with this codec's code are stored uncompressed.
 pub(crate) fn is_raw(code: u8) -> bool {
     code == NONE
@@ -114,8 +140,10 @@ pub(crate) fn is_raw(code: u8) -> bool {
 ///
 /// Allocates no more than `payload` can expand to with its codec.
 pub(crate) fn decompress(code: u8, payload: &[u8], cap: usize, out: &mut Vec<u8>) -> Result<(), DecodeError> {
-    if code != LZ4 && code != ZSTD {
-        return Err(DecodeError::Unknown("compression", code.into()));
+    match code {
+        ZSTD if !Compression::Zstd.is_available() => return Err(DecodeError::NotBuilt("zstd")),
+        LZ4 | ZSTD => {}
+        _ => return Err(DecodeError::Unknown("compression", code.into())),
     }
     let (len, data) =
         payload.split_first_chunk().ok_or(DecodeError::Corrupt("compressed block without a length"))?;
@@ -124,38 +152,17 @@ pub(crate) fn decompress(code: u8, payload: &[u8], cap: usize, out: &mut Vec<u8>
         return Err(DecodeError::Corrupt("compressed block claims an impossible length"));
     }
     out.clear();
+    out.resize(len, 0);
     let got = match code {
-        LZ4 => {
-            out.resize(len, 0);
-            lz4_flex::block::decompress_into(data, out).ok()
-        }
-        _ => decompress_zstd(data, len, out),
+        LZ4 => lz4_flex::block::decompress_into(data, out).ok(),
+        _ => zstd::decompress(data, out),
     };
-    if got == Some(len) && out.len() == len {
-        Ok(())
-    } else {
-        Err(DecodeError::Corrupt("block does not decompress"))
-    }
+    if got == Some(len) { Ok(()) } else { Err(DecodeError::Corrupt("block does not decompress")) }
 }
 
 /// The maximum that `len` compressed bytes can expand to: LZ4 codes at most 255 bytes per byte, Zstandard a block of 128 KiB in four.
 fn most_raw(code: u8, len: usize) -> usize {
     if code == LZ4 { len.saturating_mul(255) } else { len.saturating_mul(32 << 10).saturating_add(128 << 10) }
-}
-
-fn decompress_zstd(data: &[u8], len: usize, out: &mut Vec<u8>) -> Option<usize> {
-    // A slice: for a vector the codec would use its capacity as the bound.
-    out.resize(len, 0);
-    let mut decompress = |context: &mut Option<zstd::bulk::Decompressor<'static>>| {
-        if context.is_none() {
-            *context = Some(zstd::bulk::Decompressor::new().ok()?);
-        }
-        context.as_mut()?.decompress_to_buffer(data, &mut out[..]).ok()
-    };
-    // The context may be gone when a destructor of another thread-local calls.
-    ZSTD_CONTEXT
-        .try_with(|context| decompress(&mut context.borrow_mut()))
-        .unwrap_or_else(|_| decompress(&mut None))
 }
 
 #[cfg(test)]
@@ -164,7 +171,7 @@ mod tests {
 
     #[test]
     fn round_trips_at_all_sizes_and_leaves_noise_alone() {
-        for compression in [Compression::Lz4, Compression::Zstd] {
+        for &compression in &Compression::AVAILABLE[1..] {
             let mut compressor = Compressor::new(compression).unwrap();
             for len in [100usize, 4096, 65_535, 65_536, 300_000] {
                 let raw: Vec<u8> = (0..len).map(|i| (i / 7 % 13) as u8).collect();
@@ -184,7 +191,7 @@ mod tests {
     #[test]
     fn hostile_lengths_are_refused() {
         let mut out = Vec::new();
-        for code in [LZ4, ZSTD] {
+        for code in [LZ4, ZSTD].into_iter().filter(|code| *code == LZ4 || Compression::Zstd.is_available()) {
             for payload in [
                 &b""[..],
                 b"\xff\xff\xff",
@@ -198,6 +205,26 @@ mod tests {
             }
         }
         assert_eq!(decompress(9, b"", 10, &mut out), Err(DecodeError::Unknown("compression", 9)));
+    }
+
+    #[test]
+    fn a_build_without_a_codec_refuses_its_blocks_and_says_what_is_missing() {
+        let block = decompress(ZSTD, b"\x05\0\0\0junk", 64, &mut Vec::new()).unwrap_err();
+        let asked = Compressor::new(Compression::Zstd).err();
+        if Compression::Zstd.is_available() {
+            assert_eq!((block, asked.is_none()), (DecodeError::Corrupt("block does not decompress"), true));
+            return;
+        }
+        let (block, asked) = (block.at("000001.tbl".as_ref(), 4096), asked.unwrap());
+        assert_eq!(
+            (block.kind(), asked.kind()),
+            (base::ErrorKind::Unsupported, base::ErrorKind::InvalidArgument)
+        );
+        assert!(
+            ["000001.tbl", "4096", "zstd", "feature"].iter().all(|w| block.to_string().contains(w)),
+            "{block}"
+        );
+        assert!(["zstd", "feature"].iter().all(|word| asked.to_string().contains(word)), "{asked}");
     }
 
     #[test]
