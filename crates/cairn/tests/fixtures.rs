@@ -313,6 +313,12 @@ fn good() -> Vec<(&'static str, Files, Contents)> {
         m.contents =
             std::mem::take(&mut m.contents).into_iter().map(|((n, k), v)| ((renamed(&n), k), v)).collect();
     });
+    add("zstd-in-log", &|m| {
+        m.keyspace("stones", Compression::Lz4);
+        m.keyspace("fruit", Compression::Zstd);
+        let both = ["stones", "fruit"].map(|name| (name, "key".to_owned(), "value".to_owned()));
+        m.write(&both, Durability::Os);
+    });
     // Tables of both compressions in one keyspace.
     add("zstd-altered", &|m| {
         m.keyspace("fruit", Compression::Zstd);

@@ -12,7 +12,7 @@ Exit codes:
   0  done
   1  not found: a requested key does not exist
   2  wrong usage: arguments, options, or no such database or keyspace
-  3  damage: bytes on disk differ from those written, or have an unknown format version
+  3  damage: bytes on disk differ from those written; or they need another program: a newer version, or one with another feature
   4  locked: the database is open elsewhere
   5  system failure: an I/O error, a full disk
   6  bad input: a line that cannot be loaded, or a statement that cannot be parsed";
@@ -42,6 +42,16 @@ impl Failure {
     /// Data on disk is damaged.
     pub fn damage(message: impl Into<String>) -> Failure {
         Failure { code: 3, message: Some(message.into()) }
+    }
+
+    /// Whether the database is open elsewhere.
+    pub fn is_locked(&self) -> bool {
+        self.code == 4
+    }
+
+    /// The same, with a reason after its message.
+    pub fn because(self, reason: &dyn std::fmt::Display) -> Failure {
+        Failure { message: self.message.map(|message| format!("{message}; {reason}")), ..self }
     }
 
     /// The input cannot be read.

@@ -132,7 +132,11 @@ pub fn open_to_read(args: &DbArgs) -> Result<Database> {
     let builder = Database::builder().options(options).without_merge_operators();
     match builder.open_read_only(&args.db) {
         // The file system has no locks that readers need. With the lock of the directory no other process writes.
-        Err(e) if e.kind() == ErrorKind::Unsupported => open_database(args, &CreateArgs::default(), false),
+        Err(e) if e.kind() == ErrorKind::Unsupported => {
+            let opened = open_database(args, &CreateArgs::default(), false);
+            // Or what is there cannot be read by this program at all, which is all that its user needs to know.
+            opened.map_err(|failure| if failure.is_locked() { failure.because(&e) } else { failure })
+        }
         opened => Ok(opened?),
     }
 }

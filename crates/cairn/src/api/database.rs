@@ -51,7 +51,7 @@ impl Database {
     ///
     /// # Errors
     /// `Locked` when the database is already open, in this process or another; `Corruption` when damage is found (opening then changes
-    /// nothing); `Unsupported` when a newer version wrote the database; `InvalidArgument` when a keyspace needs a merge operator that is not
+    /// nothing); `Unsupported` when a newer version wrote the database, or it needs a feature that this program was built without; `InvalidArgument` when a keyspace needs a merge operator that is not
     /// registered (`Builder::merge_operator`).
     pub fn open(path: impl AsRef<Path>) -> Result<Database> {
         Database::open_with(path, Options::default())
@@ -375,7 +375,8 @@ impl Database {
     ///
     /// # Errors
     /// `AlreadyExists` when `dir` has other files; `InvalidArgument` when one directory lies in the other; `Locked` while the backups are in use
-    /// elsewhere, or in a forked child; `Corruption` when a file of the database is damaged or missing; `NoSpace`, `Io`: there is no new
+    /// elsewhere, or in a forked child; `Corruption` when a file of the database is damaged or missing; `Unsupported` when a table has a compression
+    /// that this program was built without, since it cannot be verified; `NoSpace`, `Io`: there is no new
     /// generation (or a whole one, if removing old ones or the last sync failed), the others are whole, and this database goes on; `ReadOnly` after a sync of this database failed; `Closed`.
     pub fn backup(&self, dir: impl AsRef<Path>) -> Result<BackupGeneration> {
         self.backup_with(dir, &BackupOptions::default(), &mut |_| ())

@@ -46,7 +46,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// `NotFound` when there is no database; `Corruption` when damage is found; `Unsupported` when a newer version wrote it, or when the system or the
+    /// `NotFound` when there is no database; `Corruption` when damage is found; `Unsupported` when a newer version wrote it, when it needs a feature that this program was built without, or when the system or the
     /// file system has no locks on bytes of a file, which keep the files of a moment; `InvalidArgument` when a keyspace needs a merge operator
     /// that is not registered ([`Builder::open_read_only`](crate::Builder::open_read_only)); `Io`. Every call that would write fails with `ReadOnly`.
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Database> {

@@ -83,14 +83,14 @@ impl Keyspace {
     /// # let dir = tempfile::tempdir().unwrap();
     /// let db = Database::open(dir.path().join("db"))?;
     /// let events = db.keyspace("events", KeyspaceOptions::default())?;
-    /// events.alter(|options| options.compression(Compression::Zstd).space_target(1.2))?;
-    /// assert_eq!(events.options().compression, Compression::Zstd);
+    /// events.alter(|options| options.compression(Compression::None).space_target(1.2))?;
+    /// assert_eq!(events.options().compression, Compression::None);
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// `InvalidArgument` when an option is out of its range, does not fit together with another, or cannot be changed; `NoSpace`, `Io`: nothing was
+    /// `InvalidArgument` when an option is out of its range, does not fit together with another or to this build, or cannot be changed; `NoSpace`, `Io`: nothing was
     /// changed; `Locked` in a forked child; `ReadOnly` after a sync failed; `Closed`.
     pub fn alter(&self, mut change: impl FnMut(KeyspaceOptions) -> KeyspaceOptions) -> Result<()> {
         let db = self.database();

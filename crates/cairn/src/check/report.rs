@@ -14,7 +14,7 @@ const MAX_LISTED: usize = 20;
 
 impl CheckReport {
     pub(crate) fn problem(&mut self, file: &str, offset: Option<u64>, what: String) {
-        self.problems.push(Problem { file: file.to_owned(), offset, what });
+        self.problems.push(Problem { file: file.to_owned(), offset, what, unsupported: false });
     }
 
     /// Records an error, in the file that it names if it names one.

@@ -120,7 +120,10 @@ impl DbInner {
             verified => verified?,
         }
         for problem in &report.problems[known..] {
-            events::error!(%problem, "scrubbing found damage");
+            match problem.unsupported {
+                true => events::error!(%problem, "scrubbing found what this program cannot read"),
+                false => events::error!(%problem, "scrubbing found damage"),
+            }
         }
         Ok(())
     }

@@ -211,7 +211,7 @@ impl Ingest {
     ///
     /// # Errors
     /// As for [`Ingest::put`]; `NotFound` and other errors of opening and reading the file; `Corruption`, with file and offset; `Unsupported` if a
-    /// newer version wrote it. The entries before the error are part of the load.
+    /// newer version wrote it, or it needs a feature that this program was built without. The entries before the error are part of the load.
     pub fn put_table(&mut self, keyspace: &Keyspace, path: impl AsRef<Path>) -> Result<()> {
         let mut entries = TableReader::open(&self.db.env, path.as_ref())?;
         while let Some(mut entry) = entries.entry()? {

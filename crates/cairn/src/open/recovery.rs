@@ -385,12 +385,7 @@ pub(crate) fn keyspace_options(dir: &Path, found: &tree::KeyspaceState) -> Resul
             Error::new(ErrorKind::Unsupported, message)
         })?;
     }
-    options.compression.check_available().map_err(|e| {
-        Error::new(
-            ErrorKind::Unsupported,
-            format!("{}, keyspace {:?}: {e}", dir.display(), found.description.name),
-        )
-    })?;
+    options.check_readable(&found.description.name, dir)?;
     if options.levels != found.version.last_level() {
         let what = format!("keyspace {:?} has two numbers of levels", found.description.name);
         return Err(Error::corruption(&dir.join("manifest"), 0, what));

@@ -57,8 +57,8 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<SalvageRe
 ///
 /// # Errors
 /// `NotFound` when there is no database; `Locked` when it is open; `AlreadyExists` when `to` exists and is not an empty directory;
-/// `InvalidArgument` when one of the directories lies inside the other; `Unsupported` when a newer Cairn wrote the database; errors of
-/// writing the new database.
+/// `InvalidArgument` when one of the directories lies inside the other; `Unsupported` when a newer Cairn wrote the database, or it needs a feature that this program
+/// was built without: then nothing was created; errors of writing the new database.
 pub fn salvage_in(
     env: Arc<dyn Env>,
     from: impl AsRef<Path>,
@@ -85,6 +85,9 @@ pub fn salvage_in(
     let mut values = Values::find(&salvage);
     salvage.read_logs()?;
     salvage.judge_logs();
+    for source in salvage.keyspaces.values() {
+        source.options.check_readable(&source.name, from)?;
+    }
     let builder = Database::builder().options(options.create_if_missing(true)).env(env.clone());
     let db = builder.with_unchecked_operands().open(to)?;
     let (historical, sources): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut salvage.keyspaces)

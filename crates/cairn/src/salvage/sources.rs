@@ -354,13 +354,18 @@ impl<'a> Salvage<'a> {
             Ok(_) => SalvageCursor::open(env, dir, number, shift_of(named)).and_then(SalvageCursor::survey),
             Err(_) => Err(Error::corruption(&dir.join(table_file_name(number)), 0, "the table is missing")),
         };
-        let surveys: Vec<_> = candidates.iter().map(survey).collect();
+        let mut surveys = Vec::with_capacity(candidates.len());
+        for survey in candidates.iter().map(survey) {
+            match survey {
+                Err(e) if e.kind() == ErrorKind::Unsupported => return Err(e),
+                survey => surveys.push(survey),
+            }
+        }
         self.name_keyspaces(created, &surveys);
         for ((number, named), survey) in candidates.into_iter().zip(surveys) {
             let name = table_file_name(number);
             let survey = match survey {
                 Ok(survey) => survey,
-                Err(e) if e.kind() == ErrorKind::Unsupported => return Err(e),
                 Err(e) => {
                     let loss = whole_loss(&name, &named, &e);
                     for id in ids_of(&named) {

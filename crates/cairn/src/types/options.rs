@@ -5,9 +5,10 @@
 
 use super::merge::Merge;
 use base::duration::{duration_text, parse_duration};
-use base::{Error, Result};
+use base::{Error, ErrorKind, Result};
 use history::Retention;
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -322,7 +323,7 @@ option_table! {
     ///
     /// ```
     /// use cairn::{Compression, KeyspaceOptions, Preset};
-    /// let options = KeyspaceOptions::preset(Preset::PebblesDb).compression(Compression::Zstd);
+    /// let options = KeyspaceOptions::preset(Preset::PebblesDb).compression(Compression::None);
     /// assert_eq!(options.max_tables_per_guard, 8);
     /// ```
     KeyspaceOptions, KeyspaceOptions::changes;
@@ -518,12 +519,27 @@ impl KeyspaceOptions {
         self.engine == Engine::HashLog
     }
 
+    /// Checks that this build has the compression. A keyspace without order has no use for it.
+    fn check_compression(&self) -> Result<()> {
+        if self.is_hash_log() { Ok(()) } else { self.compression.check_available() }
+    }
+
+    /// Checks that this build can read the tables of keyspace `name` in `dir`, which has these options.
+    ///
+    /// # Errors
+    /// `Unsupported` names the feature that is missing.
+    pub(crate) fn check_readable(&self, name: &str, dir: &Path) -> Result<()> {
+        self.check_compression().map_err(|e| {
+            Error::new(ErrorKind::Unsupported, format!("{}, keyspace {name:?}: {e}", dir.display()))
+        })
+    }
+
     /// Checks that the options fit together, and to this build.
     ///
     /// # Errors
     /// `InvalidArgument` names those that do not.
     pub(crate) fn check_together(&self) -> Result<()> {
-        self.compression.check_available()?;
+        self.check_compression()?;
         match (self.is_hash_log(), self.has_history(), self.ttl) {
             (true, true, _) => Err(Error::invalid(
                 "a keyspace with engine = hash_log has no history: versions need an order",

@@ -3,7 +3,7 @@
 //! They are for users: nothing in the engine depends on them.
 
 use super::latency::LatencyStats;
-use base::{Error, Slice};
+use base::{Error, ErrorKind, Slice};
 use std::time::Duration;
 
 /// I/O of one kind of background job.
@@ -348,7 +348,8 @@ pub struct Stats {
     pub background_error: Option<String>,
     /// Scrubbing.
     pub scrub: ScrubStats,
-    /// Files that a read, a compaction or a check found damaged, each once. Everything else can be used.
+    /// Files that a read, a compaction or a check found damaged, or that this program cannot read ([`Problem::unsupported`]), each once.
+    /// Everything else can be used.
     pub damage: Vec<Problem>,
 }
 
@@ -429,7 +430,7 @@ pub struct CheckReport {
     pub notes: Vec<String>,
 }
 
-/// One defect.
+/// One defect, or a part that this program cannot read.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -440,6 +441,8 @@ pub struct Problem {
     pub offset: Option<u64>,
     /// What is wrong.
     pub what: String,
+    /// Whether it is not damage, but needs another program: a newer version, or one that was built with another feature.
+    pub unsupported: bool,
 }
 
 impl Problem {
@@ -452,6 +455,7 @@ impl Problem {
             file: named.unwrap_or_else(|| file.to_owned()),
             offset: place.map(|(_, offset)| offset),
             what: error.to_string(),
+            unsupported: error.kind() == ErrorKind::Unsupported,
         }
     }
 }

@@ -88,11 +88,17 @@ pub fn print_report(report: &cairn::CheckReport, json: bool) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Fails if there is damage.
+/// Fails if there is damage, or something that this program cannot read.
 pub fn verdict(path: &Path, report: &cairn::CheckReport) -> Result<()> {
-    match report.problems.len() {
-        0 => Ok(()),
-        1 => Err(Failure::damage(format!("{} is damaged in 1 place", path.display()))),
-        n => Err(Failure::damage(format!("{} is damaged in {n} places", path.display()))),
+    let places = |n: usize| if n == 1 { "1 place".to_owned() } else { format!("{n} places") };
+    let unsupported = report.problems.iter().filter(|problem| problem.unsupported).count();
+    match report.problems.len() - unsupported {
+        0 if unsupported == 0 => Ok(()),
+        0 => Err(Failure::damage(format!(
+            "{} cannot be checked in {}: these need another program",
+            path.display(),
+            places(unsupported)
+        ))),
+        damaged => Err(Failure::damage(format!("{} is damaged in {}", path.display(), places(damaged)))),
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct IntactBlocks {
     window: Window,
     /// The payload of the last block that was read.
     pub(super) payload: Vec<u8>,
-    /// The first intact block that was found with a codec that this build does not have, with its offset.
+    /// The first intact block that was found with a compression that this version or this build does not have, with its offset.
     refused: Arc<OnceLock<(DecodeError, u64)>>,
 }
 
@@ -53,7 +53,7 @@ impl IntactBlocks {
         }
     }
 
-    /// Fails if an intact block was found that another build can read: it is not damage.
+    /// Fails if an intact block was found that another program can read: it is not damage.
     ///
     /// # Errors
     /// `Unsupported` with file and offset.
@@ -88,7 +88,7 @@ impl IntactBlocks {
             } else if let Err(e) =
                 compression::decompress(codec, payload, frame::MAX_PAYLOAD, &mut self.payload)
             {
-                if matches!(e, DecodeError::NotBuilt(_)) {
+                if !matches!(e, DecodeError::Corrupt(_)) {
                     self.refused.get_or_init(|| (e, offset));
                 }
                 return None;
@@ -98,8 +98,12 @@ impl IntactBlocks {
         None
     }
 
-    /// The offset of the next intact block of one of these kinds after a damaged one; `end` if there is none before it.
+    /// The offset of the next intact block of one of these kinds after a damaged one; `end` if there is none before it, or if the salvage fails
+    /// anyhow, as [`IntactBlocks::check_readable`] tells.
     pub(super) fn search(&mut self, bad: u64, end: u64, kinds: &[Kind]) -> u64 {
+        if self.refused.get().is_some() {
+            return end;
+        }
         let claimed = self.claimed_len(bad);
         let next = bad.saturating_add(claimed);
         // Directly after it, or after padding.

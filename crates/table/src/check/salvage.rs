@@ -57,7 +57,7 @@ impl SalvageCursor {
     /// Reads the whole file and summarizes it. Call it on a new cursor.
     ///
     /// # Errors
-    /// `Unsupported` if blocks have a compression that this program was built without.
+    /// `Unsupported` if intact blocks have a compression that this version does not know, or this program was built without.
     pub fn survey(mut self) -> Result<Survey> {
         let mut survey = Survey { file_size: self.file_size, min_seq: base::MAX_SEQ, ..Survey::default() };
         self.rewind();
