@@ -77,7 +77,12 @@ fn a_shared_lock_ends_with_its_process_and_needs_no_right_to_write() {
     child.wait().unwrap();
     assert_eq!(env.first_shared_lock(&path).unwrap(), Some(100));
     drop(own);
-    assert_eq!(env.first_shared_lock(&path).unwrap(), None);
+    // Another test may be starting a program: until it executes it, the child has a copy of the lock's descriptor.
+    let begun = std::time::Instant::now();
+    while env.first_shared_lock(&path).unwrap().is_some() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "the lock is still there");
+        std::thread::yield_now();
+    }
 }
 
 #[test]
