@@ -139,3 +139,12 @@ fn the_shell_reads_and_writes_as_of_a_time() {
     shell("snapshot now").fails(6, &["time"]);
     shell(".use default; history a").fails(2, &["default", "history"]);
 }
+
+/// With the feature `serde`, which this program uses.
+#[test]
+fn versions_are_serialized_with_bytes_and_microseconds() {
+    let (key, value) = (cairn::Slice::from("a"), cairn::Slice::from([255]));
+    let version = cairn::Version::new(key, cairn::Time::from_micros(5), None, Some(value));
+    let expected = serde_json::json!({ "key": [97], "time": 5, "until": null, "value": [255] });
+    assert_eq!(serde_json::to_value(&version).unwrap(), expected);
+}

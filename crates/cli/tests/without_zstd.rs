@@ -43,6 +43,21 @@ fn a_keyspace_is_not_created_or_altered_to_use_it() {
     cairn.run("alter", &["default", "--set", "compression=zstd"]).fails(2, &NEEDED);
     assert_eq!((cairn.ok("get", &["a"]), cairn.ok("check", &[]).contains("zstd")), ("1\n".into(), false));
     assert!(!cairn.ok("keyspaces", &[]).contains("new"));
+    // Without order there is no table, and nothing is compressed.
+    cairn.ok(
+        "put",
+        &["-k", "log", "--create", "--set", "engine=hash_log", "--set", "compression=zstd", "a", "2"],
+    );
+    assert_eq!(cairn.ok("get", &["-k", "log", "a"]), "2\n");
+}
+
+/// Not only that it is locked: waiting would not help.
+#[test]
+fn a_database_that_is_open_elsewhere_is_refused_with_what_it_needs() {
+    let cairn = fixture("zstd");
+    let lock = fs::OpenOptions::new().write(true).open(cairn.db().join("LOCK")).unwrap();
+    lock.lock().unwrap();
+    cairn.run("get", &["-k", "fruit", "key/000"]).fails(4, &["\"fruit\"", NEEDED[0], NEEDED[1]]);
 }
 
 #[test]

@@ -43,7 +43,9 @@ const OF_DATABASE: [Of<Stats>; 34] = [
     ("background_error", "Whether an error stops writing or background work.", |s| {
         f64::from(s.background_error.is_some())
     }),
-    ("damaged_files", "Files that were found damaged.", |s| s.damage.len() as f64),
+    ("damaged_files", "Files that were found damaged, or that this program cannot read.", |s| {
+        s.damage.len() as f64
+    }),
     ("scrub_rounds_total", "Completed rounds of scrubbing.", |s| s.scrub.rounds as f64),
     ("scrub_bytes_total", "Bytes verified by scrubbing.", |s| s.scrub.bytes as f64),
     ("keyspaces", "Keyspaces.", |s| s.keyspaces.len() as f64),
