@@ -72,7 +72,9 @@ pub use ingest::{Ingest, IngestOptions, Ingested, TableBuilder};
 pub use read::{Cursor, CursorAt, Entries, EntryAt, Keys, Range, RangeAt, Version, VersionCursor, Versions};
 pub use salvage::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace, salvage, salvage_in};
 pub use state::Batch;
-pub use transact::{Transaction, TransactionOptions, TransactionRange};
+pub use transact::{
+    Transaction, TransactionOptions, TransactionRange, TransactionRangeAt, TransactionVersions,
+};
 pub use tree::{CompactionFilter, FilterDecision, FilterEntry};
 pub use types::*;
 

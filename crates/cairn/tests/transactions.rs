@@ -409,12 +409,128 @@ fn histories_are_read_too() {
         }
     }
     let mut tx = db.begin();
-    tx.put(&a, "x", "own").unwrap();
-    assert!(tx.history(&a, "x", ..).unwrap().all(|version| version.unwrap().value.unwrap() != "own"));
-    assert_eq!(tx.get(&a, "x").unwrap().unwrap(), "own");
-    assert_eq!(tx.history(&b, "x", ..).err().unwrap().kind(), ErrorKind::InvalidArgument);
+    tx.put(&b, "x", "own").unwrap();
+    for failed in [tx.history(&b, "x", ..).err(), tx.get_at(&b, "x", Time::MAX).err()] {
+        assert_eq!(failed.unwrap().kind(), ErrorKind::InvalidArgument);
+    }
+}
+
+#[test]
+fn histories_show_the_writes_of_the_transaction() {
+    type Seen = Vec<(String, u64, Option<u64>, Option<String>)>;
+    let db = open(&SimEnv::new(1));
+    let a = db.keyspace("a", KeyspaceOptions::preset(Preset::Mneme)).unwrap();
+    let at = Time::from_micros;
+    for (key, time) in [("a", 1_000), ("b", 1_000), ("c", 1_000), ("d", 1_000), ("b", 2_000)] {
+        a.put_at(key, format!("{time}"), at(time)).unwrap();
+    }
+    a.delete_at("d", at(3_000)).unwrap();
+    let mut tx = db.begin();
+    let own = tx.time();
+    assert!(own > at(3_000));
+    // Deletes "a" and "b"; "c" is put again; "d" has no value, and "f" and "g" have no versions.
+    tx.put(&a, "b", "lost").unwrap();
+    tx.delete_range(&a, "a".."d").unwrap();
+    tx.delete_range(&a, "c".."e").unwrap();
+    tx.put(&a, "c", "own").unwrap();
+    tx.put(&a, "f", "own").unwrap();
+    tx.delete(&a, "g").unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let line = |v: cairn::Version| {
+        // The time of the transaction is shown as 0.
+        let time = |time: Time| if time == own { 0 } else { time.micros() };
+        (text(&v.key), time(v.time), v.until.map(time), v.value.map(|value| text(&value)))
+    };
+    let seen = |tx: &Transaction, from: Time, to: Time| -> Seen {
+        let found: Seen =
+            tx.changes::<&str>(&a, .., from..=to).unwrap().map(|version| line(version.unwrap())).collect();
+        let mut back: Seen = tx
+            .changes::<&str>(&a, .., from..=to)
+            .unwrap()
+            .rev()
+            .map(|version| line(version.unwrap()))
+            .collect();
+        back.reverse();
+        assert_eq!(found, back);
+        let of_keys = ["a", "b", "c", "d", "f", "g", "h"].iter().flat_map(|key| {
+            tx.history(&a, key, from..=to).unwrap().map(|version| line(version.unwrap())).collect::<Seen>()
+        });
+        assert_eq!(found, of_keys.collect::<Seen>());
+        found
+    };
+    let put = |key: &str, time: u64, until: Option<u64>, value: &str| {
+        (key.to_owned(), time, until, Some(value.to_owned()))
+    };
+    let delete = |key: &str, time: u64| (key.to_owned(), time, None, None);
+    let expected = [
+        delete("a", 0),
+        put("a", 1_000, Some(0), "1000"),
+        delete("b", 0),
+        put("b", 2_000, Some(0), "2000"),
+        put("b", 1_000, Some(2_000), "1000"),
+        put("c", 0, None, "own"),
+        put("c", 1_000, Some(0), "1000"),
+        delete("d", 3_000),
+        put("d", 1_000, Some(3_000), "1000"),
+        put("f", 0, None, "own"),
+        delete("g", 0),
+    ];
+    assert_eq!(seen(&tx, Time::MIN, Time::MAX), expected);
+    // Where its time is not asked for, the ends of the versions before are there still.
+    let before = at(own.micros() - 1);
+    let committed: Seen = expected.iter().filter(|version| version.1 > 0).cloned().collect();
+    assert_eq!(seen(&tx, Time::MIN, before), committed);
+    assert_eq!(seen(&tx, own, own), expected.iter().filter(|v| v.1 == 0).cloned().collect::<Seen>());
+    // As of a time.
+    let as_of = |tx: &Transaction, time: Time| -> Vec<String> {
+        let entries = || tx.range_at::<&str>(&a, time, ..).unwrap();
+        let found: Vec<_> = entries().map(Result::unwrap).collect();
+        let mut back: Vec<_> = entries().rev().map(Result::unwrap).collect();
+        back.reverse();
+        assert_eq!(found, back);
+        let of_keys = tx.multi_get_at(&a, &["a", "b", "c", "d", "f", "g"], time).unwrap();
+        let of_keys = of_keys.into_iter().flatten().map(|v| (v.key, v.time, v.value.unwrap()));
+        assert!(found.iter().map(|e| (e.key.clone(), e.time, e.value.clone())).eq(of_keys));
+        found.iter().map(|entry| format!("{}={}", text(&entry.key), text(&entry.value))).collect()
+    };
+    assert_eq!(as_of(&tx, before), ["a=1000", "b=2000", "c=1000"]);
+    assert_eq!(as_of(&tx, own), ["c=own", "f=own"]);
+    assert_eq!(as_of(&tx, Time::MAX), ["c=own", "f=own"]);
+    assert_eq!(tx.recent::<&str>(&a, ..).unwrap().count(), 2);
+    assert_eq!(tx.get_at(&a, "a", before).unwrap().unwrap().until, Some(own));
+    assert_eq!(tx.get_at(&a, "a", at(999)).unwrap(), None);
+    // From both ends at once.
+    let mut both = tx.changes::<&str>(&a, .., ..).unwrap();
+    for i in 0..expected.len() {
+        let next = if i % 2 == 0 { both.next() } else { both.next_back() };
+        let place = if i % 2 == 0 { i / 2 } else { expected.len() - 1 - i / 2 };
+        assert_eq!(line(next.unwrap().unwrap()), expected[place]);
+    }
+    assert!(both.next().is_none() && both.next_back().is_none());
+    // The commit makes of it what it has shown.
     tx.commit().unwrap();
-    assert_eq!(a.get("x").unwrap().unwrap(), "own");
+    let committed = a.changes::<&str>(.., ..).unwrap().map(Result::unwrap);
+    let without_time = |v: &(String, u64, Option<u64>, Option<String>)| (v.0.clone(), v.3.clone());
+    let found: Vec<_> = committed.map(line).map(|version| without_time(&version)).collect();
+    assert_eq!(found, expected.iter().map(without_time).collect::<Vec<_>>());
+}
+
+/// What the transaction has itself written is read from nowhere: it cannot conflict.
+#[test]
+fn own_versions_do_not_conflict() {
+    let db = open(&SimEnv::new(1));
+    let a = db.keyspace("a", KeyspaceOptions::preset(Preset::Mneme)).unwrap();
+    a.put("x", "1").unwrap();
+    for (read_history, conflicts) in [(false, false), (true, true)] {
+        let mut tx = db.begin();
+        tx.put(&a, "x", "own").unwrap();
+        assert_eq!(tx.get_at(&a, "x", Time::MAX).unwrap().unwrap().value.unwrap(), "own");
+        if read_history {
+            assert!(tx.history(&a, "x", ..).unwrap().count() >= 2);
+        }
+        a.put("x", "2").unwrap();
+        assert_eq!(is_conflict(tx.commit()), conflicts);
+    }
 }
 
 /// A version that a range delete has hidden is found wherever a compaction has put it: in the primary tree, or among the older versions.

@@ -4,7 +4,7 @@ use crate::args::{Bounds, CreateArgs, DEFAULT_KEYSPACE, DbArgs, KeyspaceArgs};
 use crate::failure::{Failure, Result};
 use cairn::{
     Database, ErrorKind, Keyspace, KeyspaceOptions, Options, Slice, Snapshot, Time, Transaction,
-    TransactionRange, Versions,
+    TransactionRange, TransactionRangeAt, Versions,
 };
 use std::ops::Bound;
 use std::path::Path;
@@ -385,6 +385,18 @@ pub fn entries_at(keyspace: &Keyspace, time: Time, bounds: &Bounds) -> cairn::Re
     let found = keyspace.range_at::<Vec<u8>>(time, (bounds.lower.clone(), bounds.upper.clone()))?;
     let entries = found.map(|found| found.map(|entry| (entry.key, entry.value)));
     Ok(Entries::new(bounds, |_| Box::new(entries)))
+}
+
+/// The same as a transaction sees them.
+pub fn entries_in_at<'a>(
+    transaction: &'a Transaction,
+    keyspace: &Keyspace,
+    time: Time,
+    bounds: &Bounds,
+) -> cairn::Result<Directed<TransactionRangeAt<'a>>> {
+    let ends = (bounds.lower.clone(), bounds.upper.clone());
+    let found = transaction.range_at::<Vec<u8>>(keyspace, time, ends)?;
+    Ok(Directed::new(bounds, |_| found))
 }
 
 /// All versions of a keyspace with history.

@@ -136,6 +136,14 @@ fn the_shell_reads_and_writes_as_of_a_time() {
     assert!(at_snapshot.ends_with("\nx\n"), "{at_snapshot}");
     assert_eq!(shell("history cup").ok().lines().count(), 3);
     shell("begin; at -1h put cup x").fails(6, &["begin"]);
+    // Own writes are the newest versions, but were not there an hour ago.
+    let own = shell("begin; put own 1; history own; history own to -1h; rollback").ok();
+    assert!(own.starts_with("20") && own.ends_with("\t-\tput\t1\n") && own.lines().count() == 1, "{own}");
+    let far = "9999-01-01T00:00:00Z";
+    let own = format!(
+        "begin; put own 1; del tea; at {far} get own; at {far} scan reverse limit 1 keys; rollback; at {far} scan reverse limit 1 keys"
+    );
+    assert_eq!(shell(&own).ok(), "1\nown\ntea\n");
     shell("snapshot now").fails(6, &["time"]);
     shell(".use default; history a").fails(2, &["default", "history"]);
 }

@@ -7,7 +7,7 @@ use crate::random::Rng;
 use cairn::env::{Env, SimEnv, Survival};
 use cairn::{
     CursorAt, Database, Durability, EntryAt, ErrorKind, Keyspace, KeyspaceOptions, Options, PlacementPolicy,
-    Preset, RangeAt, Result, Retention, Slice, Snapshot, Time, Version, Versions,
+    Preset, Result, Retention, Slice, Snapshot, Time, Transaction, Version, VersionCursor, Versions,
 };
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -128,11 +128,14 @@ impl Model {
     }
 }
 
-/// A keyspace, now or in a snapshot.
+/// A keyspace, now, in a snapshot, or in a transaction.
 enum Reads<'a> {
     Now(&'a Keyspace),
     Then(&'a Snapshot, &'a Keyspace),
+    Within(&'a Transaction, &'a Keyspace),
 }
+
+type Found<'a, T> = Box<dyn DoubleEndedIterator<Item = Result<T>> + 'a>;
 
 type Range<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
@@ -141,31 +144,54 @@ fn range<'a>((from, to): (&'a [u8], Option<&'a [u8]>)) -> Range<'a> {
 }
 
 impl Reads<'_> {
-    fn history(&self, key: &[u8], from: Time, to: Time) -> Result<Versions> {
-        match self {
-            Reads::Now(k) => k.history(key, from..=to),
-            Reads::Then(snapshot, k) => snapshot.history(k, key, from..=to),
-        }
+    fn history(&self, key: &[u8], from: Time, to: Time) -> Result<Found<'_, Version>> {
+        Ok(match self {
+            Reads::Now(k) => Box::new(k.history(key, from..=to)?),
+            Reads::Then(snapshot, k) => Box::new(snapshot.history(k, key, from..=to)?),
+            Reads::Within(transaction, k) => Box::new(transaction.history(k, key, from..=to)?),
+        })
     }
 
-    fn changes(&self, keys: (&[u8], Option<&[u8]>), from: Time, to: Time) -> Result<Versions> {
-        match self {
-            Reads::Now(k) => k.changes::<&[u8]>(range(keys), from..=to),
-            Reads::Then(snapshot, k) => snapshot.changes::<&[u8]>(k, range(keys), from..=to),
-        }
+    fn changes(&self, keys: (&[u8], Option<&[u8]>), from: Time, to: Time) -> Result<Found<'_, Version>> {
+        Ok(match self {
+            Reads::Now(k) => Box::new(k.changes::<&[u8]>(range(keys), from..=to)?),
+            Reads::Then(snapshot, k) => Box::new(snapshot.changes::<&[u8]>(k, range(keys), from..=to)?),
+            Reads::Within(transaction, k) => {
+                Box::new(transaction.changes::<&[u8]>(k, range(keys), from..=to)?)
+            }
+        })
     }
 
-    fn range_at(&self, time: Time, keys: (&[u8], Option<&[u8]>)) -> Result<RangeAt> {
-        match self {
-            Reads::Now(k) => k.range_at::<&[u8]>(time, range(keys)),
-            Reads::Then(snapshot, k) => snapshot.range_at::<&[u8]>(k, time, range(keys)),
-        }
+    /// A cursor over the same versions; transactions have none.
+    fn cursor(&self, keys: (&[u8], Option<&[u8]>)) -> Result<Option<VersionCursor>> {
+        Ok(match self {
+            Reads::Now(k) => Some(k.changes::<&[u8]>(range(keys), ..)?.cursor()),
+            Reads::Then(snapshot, k) => Some(snapshot.changes::<&[u8]>(k, range(keys), ..)?.cursor()),
+            Reads::Within(..) => None,
+        })
+    }
+
+    fn range_at(&self, time: Time, keys: (&[u8], Option<&[u8]>)) -> Result<Found<'_, EntryAt>> {
+        Ok(match self {
+            Reads::Now(k) => Box::new(k.range_at::<&[u8]>(time, range(keys))?),
+            Reads::Then(snapshot, k) => Box::new(snapshot.range_at::<&[u8]>(k, time, range(keys))?),
+            Reads::Within(transaction, k) => Box::new(transaction.range_at::<&[u8]>(k, time, range(keys))?),
+        })
+    }
+
+    fn cursor_at(&self, time: Time, keys: (&[u8], Option<&[u8]>)) -> Result<Option<CursorAt>> {
+        Ok(match self {
+            Reads::Now(k) => Some(k.range_at::<&[u8]>(time, range(keys))?.cursor()),
+            Reads::Then(snapshot, k) => Some(snapshot.range_at::<&[u8]>(k, time, range(keys))?.cursor()),
+            Reads::Within(..) => None,
+        })
     }
 
     fn multi_get_at(&self, keys: &[Vec<u8>], time: Time) -> Result<Vec<Option<Version>>> {
         match self {
             Reads::Now(k) => k.multi_get_at(keys, time),
             Reads::Then(snapshot, k) => snapshot.multi_get_at(k, keys, time),
+            Reads::Within(transaction, k) => transaction.multi_get_at(k, keys, time),
         }
     }
 
@@ -173,6 +199,7 @@ impl Reads<'_> {
         match self {
             Reads::Now(k) => k.iter().collect(),
             Reads::Then(snapshot, k) => snapshot.iter(k).collect(),
+            Reads::Within(transaction, k) => transaction.iter(k).collect(),
         }
     }
 
@@ -180,6 +207,7 @@ impl Reads<'_> {
         match self {
             Reads::Now(k) => k.get(key),
             Reads::Then(snapshot, k) => snapshot.get(k, key),
+            Reads::Within(transaction, k) => transaction.get(k, key),
         }
     }
 }
@@ -229,14 +257,19 @@ fn compare(reads: &Reads<'_>, model: &Model, rng: &mut Rng) -> Result<()> {
         for keys in [whole, part] {
             let expected = model.range_at(keys, time);
             same("range_at", reads.range_at(time, keys)?, &expected)?;
-            let mut cursor = reads.range_at(time, keys)?.cursor();
-            let target = key(rng.below(KEYS));
-            let at = expected.partition_point(|entry| entry.key[..] < target[..]);
-            cursor.seek(&target)?;
-            assert_eq!(entry_of(&cursor).as_ref(), expected.get(at), "seek as of a time");
-            if cursor.valid() {
-                cursor.prev()?;
-                assert_eq!(entry_of(&cursor).as_ref(), at.checked_sub(1).map(|i| &expected[i]), "then back");
+            if let Some(mut cursor) = reads.cursor_at(time, keys)? {
+                let target = key(rng.below(KEYS));
+                let at = expected.partition_point(|entry| entry.key[..] < target[..]);
+                cursor.seek(&target)?;
+                assert_eq!(entry_of(&cursor).as_ref(), expected.get(at), "seek as of a time");
+                if cursor.valid() {
+                    cursor.prev()?;
+                    assert_eq!(
+                        entry_of(&cursor).as_ref(),
+                        at.checked_sub(1).map(|i| &expected[i]),
+                        "then back"
+                    );
+                }
             }
             let backward: Vec<EntryAt> = reads.range_at(time, keys)?.rev().collect::<Result<_>>()?;
             assert!(backward == reversed(expected), "range_at, backward");
@@ -280,7 +313,7 @@ fn compare(reads: &Reads<'_>, model: &Model, rng: &mut Rng) -> Result<()> {
         }
     }
     assert!(both.next().is_none() && both.next_back().is_none());
-    let mut cursor = reads.changes(part, Time::MIN, Time::MAX)?.cursor();
+    let Some(mut cursor) = reads.cursor(part)? else { return Ok(()) };
     let mut at: Option<usize> = None;
     for _ in 0..30 {
         let target = &keys[rng.below(KEYS) as usize];
@@ -485,6 +518,7 @@ fn run(seed: u64, shape: u64, threads: usize) -> Result<u64> {
         }
         compare(&Reads::Now(&open.keyspace), &model, &mut rng)?;
         compare(&Reads::Then(&snapshot, &open.keyspace), &before, &mut rng)?;
+        within_a_transaction(&open, &mut model, &mut rng, clock)?;
         // Iterators that began before the flushes go on.
         let whole = (&b""[..], None);
         let rest: Vec<Version> = firsts.0.into_iter().map(Ok).chain(held).collect::<Result<_>>()?;
@@ -528,6 +562,42 @@ fn run(seed: u64, shape: u64, threads: usize) -> Result<u64> {
     let report = cairn::check_in(env, "/db", &mut |_| ())?;
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     Ok(3 * ROUNDS)
+}
+
+/// The queries in a transaction that has written: its writes are the newest versions. Its commit makes of them what it has shown.
+fn within_a_transaction(open: &Open, model: &mut Model, rng: &mut Rng, clock: Time) -> Result<()> {
+    let (mut transaction, mut within) = (open.db.begin(), model.clone());
+    let time = transaction.time();
+    assert_eq!(time, time_of_batch(model, &[], clock));
+    for _ in 0..rng.below(8) {
+        match rng.below(5) {
+            0 => {
+                let (a, b) = (key(rng.below(KEYS)), key(rng.below(KEYS)));
+                transaction.delete_range(&open.keyspace, &a[..]..&b[..])?;
+                if a < b {
+                    // What it has written there before is no version.
+                    for (_, versions) in within.versions.range_mut(a.clone()..b.clone()) {
+                        versions.remove(&time);
+                    }
+                    within.delete_range(&a, &b, time);
+                }
+            }
+            write => {
+                let (key, value) = (key(rng.below(KEYS)), (write > 1).then(|| value(rng)));
+                match &value {
+                    Some(value) => transaction.put(&open.keyspace, &key, value)?,
+                    None => transaction.delete(&open.keyspace, &key)?,
+                }
+                within.write(&key, time, value);
+            }
+        }
+    }
+    compare(&Reads::Within(&transaction, &open.keyspace), &within, rng)?;
+    if rng.below(2) == 0 {
+        transaction.commit()?;
+        *model = within;
+    }
+    compare(&Reads::Now(&open.keyspace), model, rng)
 }
 
 /// For each key, reads and then writes just before its newest version.

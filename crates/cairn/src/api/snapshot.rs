@@ -251,7 +251,7 @@ impl Snapshot {
         (HeldSeq::of_snapshot(&keyspace.inner, (self.0.seq, self.0.now), kept), Reader::new(&self.0.db))
     }
 
-    fn versions(&self, keyspace: &Keyspace, query: Option<VersionQuery>) -> Result<Versions> {
+    pub(crate) fn versions(&self, keyspace: &Keyspace, query: Option<VersionQuery>) -> Result<Versions> {
         let (held, db) = self.held(keyspace);
         Versions::new(held, db, query)
     }

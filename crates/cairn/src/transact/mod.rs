@@ -10,7 +10,9 @@ mod range;
 mod retry;
 mod transaction;
 mod update_key;
+mod versions;
 
 pub use range::TransactionRange;
 pub use retry::TransactionOptions;
 pub use transaction::Transaction;
+pub use versions::{TransactionRangeAt, TransactionVersions};

@@ -25,6 +25,16 @@ pub(super) enum OwnEntry {
     Operand(Slice),
 }
 
+impl OwnEntry {
+    /// Its value, if it is one.
+    pub(super) fn value(&self) -> Option<&Slice> {
+        match self {
+            OwnEntry::Value(own) => Some(&own.value),
+            OwnEntry::Deleted | OwnEntry::Operand(_) => None,
+        }
+    }
+}
+
 /// A value, and when it expires.
 #[derive(Clone)]
 pub(super) struct OwnValue {
@@ -121,6 +131,36 @@ impl OwnWrites {
     /// Whether a range that was deleted has the key.
     pub(super) fn deletes(&self, key: &[u8]) -> bool {
         !self.deleted.is_empty() && self.deleted.newest(key, MAX_SEQ) > 0
+    }
+
+    /// Whether the key itself was written.
+    pub(super) fn names(&self, key: &[u8]) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// Whether the key was written, or a range that was deleted has it.
+    pub(super) fn writes_to(&self, key: &[u8]) -> bool {
+        self.names(key) || self.deletes(key)
+    }
+
+    /// The value that the key was given.
+    pub(super) fn value_of(&self, key: &[u8]) -> Option<&Slice> {
+        self.entries.get(key)?.value()
+    }
+
+    /// The parts of `bounds` that were deleted, ascending and apart from each other.
+    pub(super) fn deleted_in(&self, bounds: &Bounds) -> Vec<Bounds> {
+        let mut ranges = self.deleted.tombstones();
+        ranges.sort_by(|a, b| a.from.cmp(&b.from));
+        let mut parts: Vec<Bounds> = Vec::new();
+        for range in ranges {
+            let Some(part) = bounds.part(&range.from, range.to.as_deref()) else { continue };
+            match parts.last_mut().filter(|last| last.to.as_ref().is_none_or(|to| *to >= part.from)) {
+                Some(last) => last.to = last.to.take().zip(part.to).map(|(a, b)| a.max(b)),
+                None => parts.push(part),
+            }
+        }
+        parts
     }
 
     pub(super) fn range(&self, bounds: &Bounds) -> btree_map::Range<'_, Slice, OwnEntry> {

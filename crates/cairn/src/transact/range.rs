@@ -6,6 +6,7 @@ use crate::state::{KeyspaceInner, ReadSet};
 use crate::sync::Mutex;
 use crate::types::{Bounds, successor};
 use base::{Result, Slice, Time};
+use std::cmp::Ordering;
 use std::collections::btree_map;
 use std::sync::Arc;
 
@@ -33,19 +34,19 @@ struct Own<'a> {
 }
 
 /// An iterator with an item taken from each end.
-struct Ends<I: Iterator> {
+pub(super) struct Ends<I: Iterator> {
     iter: I,
     front: Option<I::Item>,
     back: Option<I::Item>,
 }
 
 impl<I: DoubleEndedIterator> Ends<I> {
-    fn new(iter: I) -> Ends<I> {
+    pub(super) fn new(iter: I) -> Ends<I> {
         Ends { iter, front: None, back: None }
     }
 
     /// The next item at one end, which stays there.
-    fn peek<const BACK: bool>(&mut self) -> Option<&I::Item> {
+    pub(super) fn peek<const BACK: bool>(&mut self) -> Option<&I::Item> {
         let (end, other) = match BACK {
             false => (&mut self.front, &mut self.back),
             true => (&mut self.back, &mut self.front),
@@ -57,9 +58,19 @@ impl<I: DoubleEndedIterator> Ends<I> {
         end.as_ref()
     }
 
-    fn take<const BACK: bool>(&mut self) -> Option<I::Item> {
+    pub(super) fn take<const BACK: bool>(&mut self) -> Option<I::Item> {
         self.peek::<BACK>();
         if BACK { self.back.take() } else { self.front.take() }
+    }
+}
+
+/// Which of two keys at one end comes first: `Less` for the first one. `None` if there are none.
+pub(super) fn order_of<const BACK: bool>(a: Option<&Slice>, b: Option<&Slice>) -> Option<Ordering> {
+    match (a, b) {
+        (None, None) => None,
+        (Some(_), None) => Some(Ordering::Less),
+        (None, Some(_)) => Some(Ordering::Greater),
+        (Some(a), Some(b)) => Some(if BACK { b.cmp(a) } else { a.cmp(b) }),
     }
 }
 
@@ -119,13 +130,7 @@ impl<'a> TransactionRange<'a> {
                 None => None,
             };
             let of_own = own.entries.peek::<BACK>().map(|(key, _)| *key);
-            let order = match (of_stored, of_own) {
-                (None, None) => return None,
-                (Some(_), None) => std::cmp::Ordering::Less,
-                (None, Some(_)) => std::cmp::Ordering::Greater,
-                (Some(stored), Some(own)) if BACK => own.cmp(stored),
-                (Some(stored), Some(own)) => stored.cmp(own),
-            };
+            let order = order_of::<BACK>(of_stored, of_own)?;
             let mut found = None;
             if order.is_le() {
                 match stored.take::<BACK>() {

@@ -2,9 +2,10 @@
 
 use super::own_writes::{Own, OwnWrites, join};
 use super::range::TransactionRange;
+use super::versions::{Newest, OwnVersions, TransactionRangeAt, TransactionVersions};
 use crate::api::{Database, Keyspace, Snapshot};
 use crate::parts::Operation;
-use crate::read::{RangeAt, Version, Versions};
+use crate::read::{Version, VersionQuery};
 use crate::state::{Batch, KeyspaceInner, ReadAt, ReadSet, ReadState};
 use crate::sync::Mutex;
 use crate::types::{Bounds, Durability};
@@ -61,6 +62,8 @@ const WRITE_OVERHEAD: usize = 32;
 #[must_use = "a transaction that is dropped is rolled back"]
 pub struct Transaction {
     snapshot: Snapshot,
+    /// That of its own writes, for histories.
+    time: Time,
     /// `None` in a read-only transaction.
     reads: Option<Mutex<ReadSet>>,
     writes: Vec<(Arc<KeyspaceInner>, OwnWrites)>,
@@ -88,7 +91,17 @@ impl Transaction {
     fn new(db: &Database, read_only: bool) -> Transaction {
         let snapshot = db.snapshot();
         let reads = (!read_only).then(|| Mutex::new(ReadSet::new(snapshot.seq())));
-        Transaction { snapshot, reads, writes: Vec::new(), bytes: 0, durability: db.options().durability }
+        // After the snapshot: so no version that it shows is later.
+        let (now, last) = (snapshot.0.db.env.wall_clock(), snapshot.0.db.last_time());
+        let time = now.max(Time::from_micros(last.micros().saturating_add(1)));
+        Transaction {
+            snapshot,
+            time,
+            reads,
+            writes: Vec::new(),
+            bytes: 0,
+            durability: db.options().durability,
+        }
     }
 
     /// The sequence number of the newest commit that the transaction sees.
@@ -265,9 +278,20 @@ impl Transaction {
         Ok(())
     }
 
-    /// The committed versions of `key` with times in `times`. See [`Keyspace::history`]. The transaction depends on all versions of the key.
+    /// The time that the writes of the transaction have in its histories: that of a commit at its beginning, and so later than that of every version
+    /// that it sees. The commit gives the writes its own time, which is not before this one unless the clock was set back meanwhile.
+    pub fn time(&self) -> Time {
+        self.time
+    }
+
+    fn newest(&self, keyspace: &Keyspace) -> Option<Newest<'_>> {
+        self.own(keyspace).map(|writes| Newest { writes, time: self.time })
+    }
+
+    /// The versions of `key` with times in `times`, with the writes of the transaction as the newest ones: see [`Transaction::time`] and
+    /// [`Keyspace::history`]. The transaction depends on all versions of the key.
     ///
-    /// The writes of the transaction have no times before it commits: histories and reads as of a time do not show them.
+    /// While the iterator lives, the transaction cannot write.
     ///
     /// # Errors
     /// As for [`Snapshot::history`].
@@ -276,13 +300,12 @@ impl Transaction {
         keyspace: &Keyspace,
         key: impl AsRef<[u8]>,
         times: impl RangeBounds<Time>,
-    ) -> Result<Versions> {
-        self.note_versions(keyspace, &Bounds::of_key(key.as_ref()))?;
-        self.snapshot.history(keyspace, key, times)
+    ) -> Result<TransactionVersions<'_>> {
+        self.versions(keyspace, Bounds::of_key(key.as_ref()), &times)
     }
 
-    /// The committed versions of the keys in `keys` with times in `times`. See [`Keyspace::changes`]. The transaction depends on all versions of
-    /// all these keys. See also [`Transaction::history`].
+    /// The versions of the keys in `keys` with times in `times`. See [`Keyspace::changes`] and [`Transaction::history`]. The transaction depends on
+    /// all versions of all these keys.
     ///
     /// # Errors
     /// As for [`Snapshot::history`].
@@ -291,13 +314,31 @@ impl Transaction {
         keyspace: &Keyspace,
         keys: impl RangeBounds<K>,
         times: impl RangeBounds<Time>,
-    ) -> Result<Versions> {
-        self.note_versions(keyspace, &Bounds::new(&keys))?;
-        self.snapshot.changes(keyspace, keys, times)
+    ) -> Result<TransactionVersions<'_>> {
+        self.versions(keyspace, Bounds::new(&keys), &times)
     }
 
-    /// The entries in `keys` as they were at `time`. See [`Keyspace::range_at`], and [`Transaction::changes`] for what the transaction depends
-    /// on.
+    fn versions(
+        &self,
+        keyspace: &Keyspace,
+        bounds: Bounds,
+        times: &impl RangeBounds<Time>,
+    ) -> Result<TransactionVersions<'_>> {
+        self.note_versions(keyspace, &bounds)?;
+        let query = VersionQuery::window(bounds.clone(), times);
+        let stored = self.snapshot.versions(keyspace, query)?;
+        let own = self.newest(keyspace).map(|newest| {
+            let is_shown = times.contains(&self.time);
+            let shown = if is_shown { bounds } else { Bounds { from: Vec::new(), to: Some(Vec::new()) } };
+            let deleted = newest.writes.deleted_in(&shown).into_iter();
+            let deleted = deleted.map(|part| self.snapshot.bounded(keyspace, part).keys()).collect();
+            OwnVersions::new(newest, newest.writes.range(&shown), deleted)
+        });
+        Ok(TransactionVersions::new(stored, own))
+    }
+
+    /// The entries in `keys` as they were at `time`, with the writes of the transaction from [`Transaction::time`] on. See [`Keyspace::range_at`], and
+    /// [`Transaction::changes`] for what the transaction depends on.
     ///
     /// # Errors
     /// As for [`Snapshot::history`].
@@ -306,9 +347,24 @@ impl Transaction {
         keyspace: &Keyspace,
         time: Time,
         keys: impl RangeBounds<K>,
-    ) -> Result<RangeAt> {
-        self.note_versions(keyspace, &Bounds::new(&keys))?;
-        self.snapshot.range_at(keyspace, time, keys)
+    ) -> Result<TransactionRangeAt<'_>> {
+        let bounds = Bounds::new(&keys);
+        self.note_versions(keyspace, &bounds)?;
+        let stored = self.snapshot.range_at(keyspace, time, keys)?;
+        let own = self.newest(keyspace).filter(|newest| newest.time <= time);
+        Ok(TransactionRangeAt::new(stored, own.map(|newest| (newest, newest.writes.range(&bounds)))))
+    }
+
+    /// The newest version of each key in `keys`, unless it is a delete. See [`Keyspace::recent`] and [`Transaction::range_at`].
+    ///
+    /// # Errors
+    /// As for [`Snapshot::history`].
+    pub fn recent<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: impl RangeBounds<K>,
+    ) -> Result<TransactionRangeAt<'_>> {
+        self.range_at(keyspace, Time::MAX, keys)
     }
 
     /// The version of `key` that was the newest at `time`. See [`Keyspace::get_at`], and [`Transaction::history`] for what the transaction depends
@@ -317,8 +373,33 @@ impl Transaction {
     /// # Errors
     /// As for [`Snapshot::get_at`].
     pub fn get_at(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>, time: Time) -> Result<Option<Version>> {
-        self.note_versions(keyspace, &Bounds::of_key(key.as_ref()))?;
-        self.snapshot.get_at(keyspace, key, time)
+        let (key, newest) = (key.as_ref(), self.newest(keyspace));
+        keyspace.inner.check_history()?;
+        if let Some(newest) = newest.filter(|newest| newest.time <= time && newest.writes.writes_to(key)) {
+            let own = newest.writes.value_of(key);
+            return Ok(
+                own.map(|value| Version::new(Slice::copy_from(key), newest.time, None, Some(value.clone())))
+            );
+        }
+        self.note_versions(keyspace, &Bounds::of_key(key))?;
+        let found = self.snapshot.get_at(keyspace, key, time)?;
+        Ok(found.map(|version| match newest {
+            Some(newest) => newest.ended(version),
+            None => version,
+        }))
+    }
+
+    /// [`Transaction::get_at`] for several keys, in their order.
+    ///
+    /// # Errors
+    /// As for [`Transaction::get_at`]: the error of the first key that has one.
+    pub fn multi_get_at<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: &[K],
+        time: Time,
+    ) -> Result<Vec<Option<Version>>> {
+        keys.iter().map(|key| self.get_at(keyspace, key, time)).collect()
     }
 
     /// The writes to a keyspace, to which `bytes` are to be added.

@@ -135,6 +135,16 @@ impl Bounds {
         ends_after(self.to.as_deref(), from) && ends_after(to, &self.from)
     }
 
+    /// What lies in this range and in `[from, to)`; `None` if nothing does.
+    pub(crate) fn part(&self, from: &[u8], to: Option<&[u8]>) -> Option<Bounds> {
+        let to = match (self.to.as_deref(), to) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let part = Bounds { from: from.max(&self.from).to_vec(), to: to.map(<[u8]>::to_vec) };
+        (!part.is_empty()).then_some(part)
+    }
+
     /// Most ranges have no lower bound, and no key is compared then: the call took a fourth of a backward step.
     #[inline]
     pub(crate) fn is_before_start(&self, key: &[u8]) -> bool {

@@ -7,7 +7,7 @@ use crate::store::Store;
 use crate::text::{escape_into, hex_into};
 use crate::times::{format_time, parse_time};
 use crate::types::ValueType;
-use cairn::{Time, Version, Versions};
+use cairn::{Time, Version};
 use std::ffi::OsString;
 use std::io::Write;
 use std::ops::Bound;
@@ -89,7 +89,10 @@ impl Window {
     }
 
     /// The versions in the order asked for, up to the limit.
-    pub fn of(&self, mut versions: Versions) -> impl Iterator<Item = cairn::Result<Version>> {
+    pub fn of<I: DoubleEndedIterator<Item = cairn::Result<Version>>>(
+        &self,
+        mut versions: I,
+    ) -> impl Iterator<Item = I::Item> + use<I> {
         let (reverse, mut left) = (self.reverse, self.limit.unwrap_or(u64::MAX));
         std::iter::from_fn(move || {
             left = left.checked_sub(1)?;

@@ -8,7 +8,9 @@ use crate::commands::stats;
 use crate::draw;
 use crate::failure::{Failure, Result};
 use crate::output::{Form, Parts, Printer, json_field};
-use crate::store::{Store, entries, entries_at, entries_in, entries_of_snapshot, open_keyspace};
+use crate::store::{
+    Store, entries, entries_at, entries_in, entries_in_at, entries_of_snapshot, open_keyspace,
+};
 use crate::text::{escape_short, human_bytes};
 use crate::times::format_expiry;
 use cairn::{Database, Keyspace, KeyspaceOptions, Slice, Snapshot, Time, Transaction, Version};
@@ -67,7 +69,7 @@ enum When {
     Now,
     /// A snapshot.
     Snapshot(Snapshot),
-    /// The versions of a time.
+    /// The versions of a time, with those of the open transaction.
     At(Time),
 }
 
@@ -149,13 +151,16 @@ impl Session {
             }
             Statement::Get(keys) => return self.get(out, &keys, &When::Now),
             Statement::Scan(bounds, show) => self.scan(out, &bounds, show, &When::Now)?,
-            Statement::History(key, window) => {
-                let versions = match &self.transaction {
-                    Some(transaction) => transaction.history(self.keyspace(), key, window.times())?,
-                    None => self.keyspace().history(key, window.times())?,
-                };
-                self.history(out, window.of(versions))?;
-            }
+            Statement::History(key, window) => match &self.transaction {
+                Some(transaction) => {
+                    let versions = transaction.history(self.keyspace(), key, window.times())?;
+                    self.history(out, window.of(versions))?;
+                }
+                None => {
+                    let versions = self.keyspace().history(key, window.times())?;
+                    self.history(out, window.of(versions))?;
+                }
+            },
             Statement::AtTime(time, of) => match *of {
                 Statement::Get(keys) => return self.get(out, &keys, &When::At(time)),
                 Statement::Scan(bounds, show) => self.scan(out, &bounds, show, &When::At(time))?,
@@ -297,7 +302,10 @@ impl Session {
         let keyspace = self.keyspace();
         Ok(match (when, &self.transaction) {
             (When::Snapshot(snapshot), _) => snapshot.get(keyspace, key)?,
-            (When::At(time), _) => keyspace.get_at(key, *time)?.and_then(|version| version.value),
+            (When::At(time), Some(transaction)) => {
+                transaction.get_at(keyspace, key, *time)?.and_then(|version| version.value)
+            }
+            (When::At(time), None) => keyspace.get_at(key, *time)?.and_then(|version| version.value),
             (When::Now, Some(transaction)) => transaction.get(keyspace, key)?,
             (When::Now, None) => keyspace.get(key)?,
         })
@@ -331,7 +339,11 @@ impl Session {
         let found: Box<dyn Iterator<Item = cairn::Result<(Slice, Slice)>> + '_> =
             match (when, &self.transaction) {
                 (When::Snapshot(snapshot), _) => Box::new(entries_of_snapshot(snapshot, keyspace, bounds)),
-                (When::At(time), _) => Box::new(entries_at(keyspace, *time, bounds)?),
+                (When::At(time), Some(transaction)) => {
+                    let found = entries_in_at(transaction, keyspace, *time, bounds)?;
+                    Box::new(found.map(|entry| entry.map(|entry| (entry.key, entry.value))))
+                }
+                (When::At(time), None) => Box::new(entries_at(keyspace, *time, bounds)?),
                 (When::Now, Some(transaction)) => Box::new(entries_in(transaction, keyspace, bounds)),
                 (When::Now, None) => Box::new(entries(keyspace, bounds)),
             };
