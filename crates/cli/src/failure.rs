@@ -10,7 +10,7 @@ use std::process::ExitCode;
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  not found: a requested key does not exist
+  1  not found: a requested key does not exist, or has not the value that a write asks for
   2  wrong usage: arguments, options, or no such database or keyspace
   3  damage: bytes on disk differ from those written; or they need another program: a newer version, or one with another feature
   4  locked: the database is open elsewhere
@@ -29,7 +29,7 @@ pub struct Failure {
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// A requested key does not exist.
+    /// A requested key does not exist, or has another value than a write asks for.
     pub fn not_found(message: impl Into<String>) -> Failure {
         Failure { code: 1, message: Some(message.into()) }
     }

@@ -89,6 +89,34 @@ fn deletes() {
 }
 
 #[test]
+fn writes_with_conditions() {
+    let cairn = Cairn::new();
+    cairn.ok("put", &["--if-absent", "a", "1", "b", "2"]);
+    cairn
+        .run("put", &["--if-absent", "c", "3", "b", "4"])
+        .fails(1, &["nothing was written", "b has a value"]);
+    cairn.run("put", &["--if-value", "2", "a", "5", "b", "5"]).fails(1, &["the value of a is 1"]);
+    cairn.run("put", &["--if-value", "", "c", "5"]).fails(1, &["c has no value"]);
+    assert_eq!(cairn.ok("scan", &[]), "a\t1\nb\t2\n");
+    cairn.ok("put", &["--if-value", "1", "--ttl", "1h", "a", "5"]);
+    assert_ne!(cairn.ok("get", &["--expiry", "a"]), "never\n");
+    cairn.run("delete", &["--if-value", "5", "a", "b"]).fails(1, &["the value of b is 2"]);
+    assert_eq!(cairn.ok("delete", &["--json", "--if-value", "5", "a"]), "{\"deleted\":1}\n");
+    assert_eq!(cairn.ok("scan", &[]), "b\t2\n");
+    let typed = ["-k", "t", "--key-type", "u64", "--type", "int"];
+    cairn.ok("put", &[&typed[..], &["--create", "7", "1"]].concat());
+    cairn.ok("put", &[&typed[..], &["--if-value", "1", "7", "2"]].concat());
+    cairn.run("put", &[&typed[..], &["--if-value", "x", "7", "2"]].concat()).fails(2, &["x"]);
+    cairn.run("delete", &[&typed[..], &["--if-value", "1", "7"]].concat()).fails(1, &[]);
+    cairn.ok("delete", &[&typed[..], &["--if-value", "2", "7"]].concat());
+    for both in [&["--if-absent", "--if-value", "1", "a", "1"][..], &["--if-absent", "--at", "-1h", "a", "1"]]
+    {
+        let run = cairn.run("put", both);
+        assert!(run.code == 2 && run.err.contains("cannot be used with"), "{}", run.err);
+    }
+}
+
+#[test]
 fn deletes_ranges() {
     let cairn = Cairn::new();
     let fill = || cairn.ok("put", &["a/1", "1", "a/2", "2", "b", "3", "c", "4"]);

@@ -56,6 +56,22 @@ fn transactions() {
 }
 
 #[test]
+fn compare_and_swap() {
+    let cairn = Cairn::new();
+    assert_eq!(shell(&cairn, &[], "cas a none 1\ncas a 1 2\nget a\ncas a 2 none\ncount").ok(), "2\n0\n");
+    let unmet = "cas a none 1\ncas a 2 3\ncas b 1 2\ncas a none none\nget a";
+    let unmet = shell(&cairn, &[], unmet);
+    assert_eq!((unmet.code, unmet.text()), (1, "1\n"));
+    for part in ["the value of a is 1\n", "b has no value\n", "a has a value\n"] {
+        assert!(unmet.err.contains(part), "{}", unmet.err);
+    }
+    let within = "begin\ncas a 1 2\ncas b none 3\ncas a 2 none\nscan\ncas b 4 5\nrollback\nscan";
+    let within = shell(&cairn, &[], within);
+    assert_eq!((within.code, within.text()), (1, "b\t3\na\t1\n"));
+    assert_eq!(within.err, "nothing was written: the value of b is 3\n");
+}
+
+#[test]
 fn snapshots() {
     let cairn = Cairn::new();
     let script = "put a 1 b 2\nsnapshot s\nput a 9\ndel b\nat s get a\nat s scan\nscan\nat s count\nrelease s\nat s get a";

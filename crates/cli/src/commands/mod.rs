@@ -6,6 +6,7 @@
 pub mod bench;
 pub mod check;
 pub mod compact;
+pub mod condition;
 pub mod copies;
 pub mod delete_range;
 pub mod demo;

@@ -1,5 +1,6 @@
 //! `put`, `get` and `delete`: operations on single keys.
 
+use super::condition::{Condition, first_unmet};
 use crate::args::{CreateArgs, DbArgs, FormArgs, KeyspaceArgs, NewKeyspaceArgs, TypeArgs};
 use crate::failure::{Failure, Result};
 use crate::format::{Format, Mapping, Reader, Record, Step};
@@ -7,7 +8,7 @@ use crate::output::{Form, Parts, Printer, json_field, print_json, stdout};
 use crate::store::{Create, NewKeyspace, Store};
 use crate::text::{escape_short, unescape};
 use crate::times::{format_expiry, parse_time, parse_ttl};
-use crate::types::KeyType;
+use crate::types::{KeyType, ValueType};
 use cairn::Time;
 use std::ffi::OsString;
 use std::fs::File;
@@ -25,6 +26,8 @@ Examples:
   cairn put --db /tmp/d --durability sync k v                 on disk before the command ends
   cairn put --db /tmp/d -k prices --at -2h tea 3              as of two hours ago, in a keyspace with history
   cairn put --db /tmp/d -k sessions --ttl 30min alice token   for half an hour
+  cairn put --db /tmp/d --if-absent lock/printer alice        exit code 1 if it has a value
+  cairn put --db /tmp/d --if-value alice lock/printer bob     exit code 1 if its value is another one
   cairn put --db /tmp/d --key-type string,i64 --type double roof,-5 21.5   typed: see `cairn::typed`
   cairn put --db /tmp/d -- -5 minus                           after -- nothing is an option";
 
@@ -53,6 +56,12 @@ pub struct PutArgs {
     /// Until when the entries live
     #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true, conflicts_with_all = ["at", "ttl"])]
     until: Option<Time>,
+    /// If one of the keys has a value, put nothing and end with exit code 1
+    #[arg(long, conflicts_with = "at")]
+    if_absent: bool,
+    /// Unless each of the keys has this value, put nothing and end with exit code 1
+    #[arg(long, value_name = "VALUE", allow_hyphen_values = true, conflicts_with_all = ["at", "if_absent"])]
+    if_value: Option<OsString>,
     /// Pairs of key and value. A value of `-` is read from standard input, byte for byte
     #[arg(value_names = ["KEY", "VALUE"], required = true, num_args = 2.., allow_negative_numbers = true)]
     pairs: Vec<OsString>,
@@ -89,18 +98,32 @@ fn records(
 pub fn put(args: PutArgs) -> Result<()> {
     let records = records("put", &args.pairs, args.form, &args.types)?;
     let create = Create { database: true, keyspace: NewKeyspace::by_flag(args.new_keyspace.create_keyspace) };
+    let condition = Condition::of(args.if_absent, args.if_value.as_ref(), args.form.hex, &args.types)?;
     let store = Store::open_with(&args.db, &args.keyspace, &args.create, create)?;
-    let mut batch = store.db.batch();
-    for (key, value) in &records {
-        match (args.at, args.ttl, args.until) {
-            (Some(time), ..) => batch.put_at(&store.keyspace, key, value, time),
-            (_, Some(ttl), _) => batch.put_with_ttl(&store.keyspace, key, value, ttl),
-            (_, _, Some(until)) => batch.put_until(&store.keyspace, key, value, until),
-            _ => batch.put(&store.keyspace, key, value),
+    let unmet = match args.at {
+        Some(time) => {
+            let mut batch = store.db.batch();
+            records.iter().for_each(|(key, value)| batch.put_at(&store.keyspace, key, value, time));
+            store.db.write(batch, store.db.options().durability)?;
+            None
         }
-    }
-    store.db.write(batch, store.db.options().durability)?;
+        None => store.db.transaction(|tx| -> cairn::Result<Option<Failure>> {
+            let keys = records.iter().map(|(key, _)| &key[..]);
+            let unmet = first_unmet(tx, &store.keyspace, condition.as_ref(), keys)?;
+            if unmet.is_none() {
+                for (key, value) in &records {
+                    match (args.ttl, args.until) {
+                        (Some(ttl), _) => tx.put_with_ttl(&store.keyspace, key, value, ttl)?,
+                        (_, Some(until)) => tx.put_until(&store.keyspace, key, value, until)?,
+                        _ => tx.put(&store.keyspace, key, value)?,
+                    }
+                }
+            }
+            Ok(unmet)
+        })?,
+    };
     store.close()?;
+    unmet.map_or(Ok(()), Err)?;
     if args.form.json {
         print_json(&mut stdout(), &serde_json::json!({ "put": records.len() }))?;
     }
@@ -334,6 +357,7 @@ Examples:
   cairn delete --db /tmp/d fruit/apple fruit/pear   all in one batch: all or none
   cairn delete --db /tmp/d --hex 00ff
   cairn delete --db /tmp/d --check fruit/apple      exit code 1 if it does not exist
+  cairn delete --db /tmp/d --if-value bob lock/printer   exit code 1 if its value is another one
 
 Deleting a missing key is not an error, unless --check is given.";
 
@@ -356,6 +380,12 @@ pub struct DeleteArgs {
     /// If a key does not exist, delete nothing and end with exit code 1
     #[arg(long)]
     check: bool,
+    /// Unless each of the keys has this value, delete nothing and end with exit code 1
+    #[arg(long, value_name = "VALUE", allow_hyphen_values = true, conflicts_with = "check")]
+    if_value: Option<OsString>,
+    /// Type of the value that is asked for: see `cairn put --help`
+    #[arg(long = "type", value_name = "TYPE", value_enum, conflicts_with = "hex", requires = "if_value")]
+    value_type: Option<ValueType>,
     /// Keys
     #[arg(value_name = "KEY", required = true, allow_negative_numbers = true)]
     keys: Vec<OsString>,
@@ -363,8 +393,9 @@ pub struct DeleteArgs {
 
 /// Deletes keys, in one batch.
 pub fn delete(args: DeleteArgs) -> Result<()> {
-    let types = TypeArgs { key_type: args.key_type, value_type: None };
+    let types = TypeArgs { key_type: args.key_type, value_type: args.value_type };
     let keys = args.keys.iter().map(|k| types.key(k, args.form.hex)).collect::<Result<Vec<_>>>()?;
+    let condition = Condition::of(false, args.if_value.as_ref(), args.form.hex, &types)?;
     let create = CreateArgs { durability: args.durability, ..CreateArgs::default() };
     let store = Store::open_with(&args.db, &args.keyspace, &create, Create::NOTHING)?;
     if args.check {
@@ -376,10 +407,16 @@ pub fn delete(args: DeleteArgs) -> Result<()> {
         }
         missing.verdict()?;
     }
-    let mut batch = store.db.batch();
-    keys.iter().for_each(|key| batch.delete(&store.keyspace, key));
-    store.db.write(batch, store.db.options().durability)?;
+    let unmet = store.db.transaction(|tx| -> cairn::Result<Option<Failure>> {
+        let named = keys.iter().map(|key| &key[..]);
+        let unmet = first_unmet(tx, &store.keyspace, condition.as_ref(), named)?;
+        if unmet.is_none() {
+            keys.iter().try_for_each(|key| tx.delete(&store.keyspace, key))?;
+        }
+        Ok(unmet)
+    })?;
     store.close()?;
+    unmet.map_or(Ok(()), Err)?;
     if args.form.json {
         print_json(&mut stdout(), &serde_json::json!({ "deleted": keys.len() }))?;
     }

@@ -128,6 +128,8 @@ pub enum Statement {
     Put(Vec<(Vec<u8>, Vec<u8>)>, Lives),
     /// Join operands to values.
     Merge(Vec<(Vec<u8>, Vec<u8>)>),
+    /// Set a key to a value, or delete it, if it has another value, or none.
+    Swap(Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>),
     /// Print when records expire.
     Expiry(Vec<Vec<u8>>),
     /// Print values.
@@ -183,8 +185,8 @@ pub enum Show {
 }
 
 /// The first words of statements, for completion.
-pub const STATEMENTS: [&str; 17] = [
-    "put", "merge", "get", "expiry", "del", "delrange", "scan", "count", "history", "begin", "commit",
+pub const STATEMENTS: [&str; 18] = [
+    "put", "merge", "cas", "get", "expiry", "del", "delrange", "scan", "count", "history", "begin", "commit",
     "rollback", "snapshot", "at", "ttl", "until", "release",
 ];
 
@@ -229,6 +231,13 @@ pub fn parse(words: &[Word]) -> Result<Statement, String> {
                 _ => Err(usage),
             }
         }
+        "cas" => match rest {
+            [key, current, new] => {
+                let value = |word: &Word| (!word.is("none")).then(|| word.bytes.clone());
+                Ok(Statement::Swap(key.bytes.clone(), value(current), value(new)))
+            }
+            _ => Err("cas KEY CURRENT|none NEW|none".into()),
+        },
         "expiry" => some("expiry KEY...").map(|()| Statement::Expiry(keys())),
         "get" => some("get KEY...").map(|()| Statement::Get(keys())),
         "del" | "delete" => some("del KEY...").map(|()| Statement::Delete(keys())),
@@ -468,6 +477,18 @@ mod tests {
         ] {
             assert!(statements(line)[0].is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn swaps() {
+        let swap = |current: Option<&str>, new: Option<&str>| {
+            let bytes = |value: Option<&str>| value.map(|value| value.as_bytes().to_vec());
+            Ok(Statement::Swap(b"a".to_vec(), bytes(current), bytes(new)))
+        };
+        assert_eq!(statements("cas a 1 2")[0], swap(Some("1"), Some("2")));
+        assert_eq!(statements("cas a none 2")[0], swap(None, Some("2")));
+        assert_eq!(statements("cas a 'none' NONE")[0], swap(Some("none"), None));
+        assert!(statements("cas a 1")[0].is_err() && statements("at 7 cas a 1 2")[0].is_err());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::interrupt;
 use super::parse::{Lives, Show, Statement};
 use crate::args::Bounds;
+use crate::commands::condition::Condition;
 use crate::commands::history::version_line;
 use crate::commands::stats;
 use crate::draw;
@@ -21,6 +22,7 @@ use std::time::Instant;
 const HELP: &str = "\
   put KEY VALUE [KEY VALUE]...    store values; several at once are stored together or not at all
   merge KEY OPERAND [KEY OPERAND]...   join operands to values, with the merge operator of the keyspace
+  cas KEY CURRENT|none NEW|none   set or delete a key if it has this value, or none (a value `none` is quoted)
   get KEY...                      print values
   del KEY...                      delete keys
   ttl DURATION put ..., until TIME put ...    store values that expire (7d, 12h, 30min, 10s, 500ms)
@@ -138,6 +140,7 @@ impl Session {
             Statement::Put(pairs, lives) => self.put(&pairs, lives)?,
             Statement::Merge(pairs) => self.merge(&pairs)?,
             Statement::Delete(keys) => self.delete(&keys)?,
+            Statement::Swap(key, current, new) => return self.swap(out, &key, current, new),
             Statement::Expiry(_) if self.in_transaction() => {
                 return Err(Failure::bad_input("expiry: not allowed between begin and commit"));
             }
@@ -259,6 +262,36 @@ impl Session {
         let mut batch = self.store.db.batch();
         keys.iter().for_each(|key| batch.delete(keyspace, key));
         Ok(self.store.db.write(batch, self.store.db.options().durability)?)
+    }
+
+    fn swap(
+        &mut self,
+        out: &mut impl Write,
+        key: &[u8],
+        current: Option<Vec<u8>>,
+        new: Option<Vec<u8>>,
+    ) -> Result<Then> {
+        let keyspace = &self.store.keyspace;
+        let swapped = match &mut self.transaction {
+            None => keyspace.compare_and_swap(key, current.as_ref(), new.as_ref())?,
+            Some(transaction) => match transaction.get(keyspace, key)? {
+                found if found.as_deref() != current.as_deref() => Err(found),
+                _ => {
+                    match &new {
+                        Some(new) => transaction.put(keyspace, key, new)?,
+                        None => transaction.delete(keyspace, key)?,
+                    }
+                    Ok(())
+                }
+            },
+        };
+        let Err(found) = swapped else { return Ok(Then::GoOn) };
+        let condition = current.map_or(Condition::Absent, Condition::Value);
+        out.flush()?;
+        if let Some(why) = condition.unmet(key, found.as_deref()) {
+            eprintln!("{why}");
+        }
+        Ok(Then::Missing)
     }
 
     fn expiry(&self, out: &mut impl Write, keys: &[Vec<u8>]) -> Result<Then> {
