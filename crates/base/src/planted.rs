@@ -238,6 +238,8 @@ bugs! {
     AttachBeforeLogSync,
     /// the files of a load that is given up stay until the next opening
     LeaveLoads,
+    /// a bulk load is attached although its keyspace has later versions
+    AttachBelowVersions,
     /// files are removed that readers in other processes need
     ForgetReaders,
     /// a reader keeps memtables whose entries are in tables

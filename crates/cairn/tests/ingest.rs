@@ -3,7 +3,7 @@
 use cairn::env::{Env, Fault, Repeat, Rng, SimEnv, Survival};
 use cairn::{
     Database, Durability, ErrorKind, GuardPolicy, IngestOptions, Keyspace, KeyspaceOptions, Options, Preset,
-    Result, TableBuilder, Time,
+    Result, TableBuilder, Time, Version,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -237,12 +237,10 @@ fn what_a_load_refuses_leaves_it_as_it_was() {
     let invalid = |result: Result<()>| assert_eq!(result.unwrap_err().kind(), ErrorKind::InvalidArgument);
     invalid(load.put(&space, vec![b'x'; cairn::limits::MAX_KEY_LEN + 1], ""));
     invalid(load.put(&foreign, "c", ""));
-    for (preset, words) in [(Preset::Mneme, "history"), (Preset::HashLog, "no order")] {
-        let refusing = db.keyspace(words, KeyspaceOptions::preset(preset)).unwrap();
-        let error = load.put(&refusing, "c", "").unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-        assert!(error.to_string().contains(words), "{error}");
-    }
+    let refusing = db.keyspace("hashed", KeyspaceOptions::preset(Preset::HashLog)).unwrap();
+    let error = load.put(&refusing, "c", "").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert!(error.to_string().contains("no order"), "{error}");
     load.put(&space, "c", "3").unwrap();
     assert_eq!(load.commit().unwrap().entries, 2);
     assert_eq!(content(&space).len(), 2);
@@ -263,6 +261,93 @@ fn what_a_load_refuses_leaves_it_as_it_was() {
     assert_eq!(db.ingest(IngestOptions::default()).commit().unwrap(), cairn::Ingested::default());
 }
 
+/// The versions of a load have the time of its beginning, so nothing may be written meanwhile that is later.
+#[test]
+fn with_history_nothing_is_written_beside_a_load() {
+    let sim = SimEnv::new(1);
+    let at = Time::from_micros;
+    sim.set_wall_clock(at(1_000_000));
+    let db = open(&sim, 0).unwrap();
+    let prices = db.keyspace("prices", small(Preset::Mneme)).unwrap();
+    let plain = db.keyspace("plain", small(Preset::Balanced)).unwrap();
+    let line = |version: Version| (version.time.micros(), version.value.map(|value| value.to_vec()));
+    let of = |key: &str| -> Vec<(u64, Option<Vec<u8>>)> {
+        prices.history(key, ..).unwrap().map(|version| line(version.unwrap())).collect()
+    };
+    let put = |time: u64, value: &str| (time, Some(value.as_bytes().to_vec()));
+    let load = |keys: std::ops::Range<u32>, value: &str| {
+        let mut load = db.ingest(IngestOptions::default());
+        for n in keys {
+            load.put(&prices, format!("{n:03}"), value).unwrap();
+            load.put(&plain, format!("{n:03}"), value).unwrap();
+        }
+        load
+    };
+    prices.put("005", "first").unwrap();
+    let snapshot = db.snapshot();
+    let first = of("005")[0].0;
+    // What is written elsewhere, or as of an earlier time, does not matter.
+    let begun = load(0..10, "loaded");
+    plain.put("005", "other").unwrap();
+    prices.put_at("006", "late", at(first - 1)).unwrap();
+    let seq = begun.commit().unwrap().seq;
+    let time = of("005")[0].0;
+    assert!(time > first && seq > snapshot.seq());
+    assert_eq!(of("005"), [put(time, "loaded"), put(first, "first")]);
+    assert_eq!(of("006"), [put(time, "loaded"), put(first - 1, "late")]);
+    assert_eq!(prices.get_at("005", at(time - 1)).unwrap().unwrap().value.unwrap(), "first");
+    assert_eq!(snapshot.history(&prices, "005", ..).unwrap().count(), 1);
+    assert_eq!(snapshot.get(&prices, "005").unwrap().unwrap(), "first");
+    drop(snapshot);
+    // A write as of before the load is late.
+    prices.put_at("005", "late", at(time - 1)).unwrap();
+    assert_eq!(prices.get("005").unwrap().unwrap(), "loaded");
+    // A put, a delete, a range delete, another load: all are later.
+    let nothing = load(20..20, "");
+    let writes: [&dyn Fn(); 5] = [
+        &|| prices.put("900", "beside").unwrap(),
+        &|| prices.delete("900").unwrap(),
+        &|| prices.delete_range("900".."901").unwrap(),
+        &|| assert_eq!(load(900..901, "beside").commit().unwrap().entries, 2),
+        &|| db.transaction(|tx| tx.put(&prices, "900", "beside")).unwrap(),
+    ];
+    for write in writes {
+        let begun = load(0..10, "refused");
+        write();
+        let error = begun.commit().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        assert!(error.to_string().contains("\"prices\""), "{error}");
+        assert_eq!(
+            (prices.get("005").unwrap().unwrap(), plain.get("005").unwrap().unwrap()),
+            ("loaded".into(), "loaded".into())
+        );
+    }
+    nothing.commit().unwrap();
+    assert_eq!(files(&sim).len(), tables(&db), "those of refused loads are gone");
+    // Joined loads have times of their own.
+    let (mut low, high) = (load(0..5, "joined"), load(5..10, "joined"));
+    low.join(high).unwrap();
+    low.commit().unwrap();
+    assert!(of("005")[0].0 > of("004")[0].0);
+    let expected = [of("004"), of("005")];
+    prices.compact().unwrap();
+    assert_eq!([of("004"), of("005")], expected);
+    assert_eq!(
+        prices.stats().levels.iter().map(|level| level.entries).sum::<u64>(),
+        prices.iter().count() as u64
+    );
+    assert!(db.check(&mut |_| ()).unwrap().problems.is_empty());
+    db.close().unwrap();
+    let db = open(&sim, 0).unwrap();
+    let prices = db.keyspace("prices", small(Preset::Mneme)).unwrap();
+    let found = prices.history("005", ..).unwrap().map(|version| line(version.unwrap()));
+    assert!(found.eq(expected[1].clone()));
+    assert_eq!(prices.get("005").unwrap().unwrap(), "joined");
+    // What is written next is later.
+    prices.put("005", "next").unwrap();
+    assert_eq!(prices.get("005").unwrap().unwrap(), "next");
+}
+
 fn files(sim: &Arc<SimEnv>) -> Vec<String> {
     let mut names = sim.list(Path::new("/db")).unwrap();
     names.retain(|name| name.ends_with(".tbl"));
@@ -271,7 +356,9 @@ fn files(sim: &Arc<SimEnv>) -> Vec<String> {
 
 /// The number of tables that the database names.
 fn tables(db: &Database) -> usize {
-    db.stats().keyspaces.iter().flat_map(|keyspace| &keyspace.levels).map(|level| level.tables).sum()
+    let keyspaces = db.stats().keyspaces;
+    let trees = keyspaces.iter().flat_map(|keyspace| [Some(keyspace), keyspace.history.as_deref()]).flatten();
+    trees.flat_map(|tree| &tree.levels).map(|level| level.tables).sum()
 }
 
 #[test]

@@ -6,8 +6,9 @@ use crate::jobs::Job;
 use crate::random::Rng;
 use cairn::env::{Env, SimEnv, Survival};
 use cairn::{
-    CursorAt, Database, Durability, EntryAt, ErrorKind, Keyspace, KeyspaceOptions, Options, PlacementPolicy,
-    Preset, Result, Retention, Slice, Snapshot, Time, Transaction, Version, VersionCursor, Versions,
+    CursorAt, Database, Durability, EntryAt, ErrorKind, IngestOptions, Keyspace, KeyspaceOptions, Options,
+    PlacementPolicy, Preset, Result, Retention, Slice, Snapshot, Time, Transaction, Version, VersionCursor,
+    Versions,
 };
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -513,6 +514,9 @@ fn run(seed: u64, shape: u64, threads: usize) -> Result<u64> {
         for _ in 0..30 + rng.below(200) {
             write(&open, &mut model, &mut rng, clock)?;
         }
+        if rng.below(3) == 0 {
+            load(&open, &mut model, &mut rng, clock)?;
+        }
         if round % 2 == 0 {
             open.keyspace.flush()?;
         }
@@ -562,6 +566,31 @@ fn run(seed: u64, shape: u64, threads: usize) -> Result<u64> {
     let report = cairn::check_in(env, "/db", &mut |_| ())?;
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     Ok(3 * ROUNDS)
+}
+
+/// A bulk load, beside which others write or not: its versions have the time of its beginning, unless one is as late, and then it is refused.
+fn load(open: &Open, model: &mut Model, rng: &mut Rng, clock: Time) -> Result<()> {
+    let time = time_of_batch(model, &[], clock);
+    let mut entries = BTreeMap::new();
+    for _ in 0..rng.below(40) + 1 {
+        entries.insert(key(rng.below(KEYS)), value(rng));
+    }
+    let mut load = open.db.ingest(IngestOptions::default());
+    for (key, value) in &entries {
+        load.put(&open.keyspace, key, value)?;
+    }
+    model.last = time;
+    if rng.below(2) == 0 {
+        write(open, model, rng, clock)?;
+    }
+    let later = model.versions.values().any(|versions| versions.keys().any(|other| *other >= time));
+    if later || model.ranges.iter().any(|range| range.2 >= time) {
+        assert_eq!(load.commit().map_err(|e| e.kind()).err(), Some(ErrorKind::Conflict));
+        return Ok(());
+    }
+    assert_eq!(load.commit()?.entries, entries.len() as u64);
+    entries.into_iter().for_each(|(key, value)| model.write(&key, time, Some(value)));
+    Ok(())
 }
 
 /// The queries in a transaction that has written: its writes are the newest versions. Its commit makes of them what it has shown.

@@ -111,7 +111,8 @@ fn suite(bug: Bug) -> Suite {
         | Bug::ExpireDespiteReaders
         | Bug::FollowTheClockBack
         | Bug::ForgetNewestTime
-        | Bug::EndWithNewestRange => VERSIONS,
+        | Bug::EndWithNewestRange
+        | Bug::AttachBelowVersions => VERSIONS,
         Bug::FilterDespiteReaders | Bug::FilterBesideReaders => FILTERS,
         Bug::JoinNewestFirst | Bug::JoinAcrossReaders | Bug::JoinWithoutOlder | Bug::JoinToDeletedRange => {
             APPENDS

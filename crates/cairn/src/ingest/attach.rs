@@ -8,7 +8,7 @@
 use crate::state::{DbInner, FlushedCounts, KeyspaceInner, State, Writer};
 use crate::wal::LogSync;
 use base::planted::{Bug, planted};
-use base::{Error, Result, Seq};
+use base::{Error, ErrorKind, Result, Seq, Time};
 use std::sync::Arc;
 use std::time::Duration;
 use table::TableMeta;
@@ -22,6 +22,8 @@ pub(super) struct Built {
     pub keyspace: Arc<KeyspaceInner>,
     /// In the order of their keys. All entries of a table have one sequence number in its file.
     pub output: JobOutput,
+    /// With history: the earliest and the latest time of its versions.
+    pub times: Option<(Time, Time)>,
     pub user_bytes: u64,
 }
 
@@ -31,6 +33,23 @@ impl Built {
         let shifted = move |meta: &TableMeta| meta.clone().shifted(seq - meta.max_seq);
         self.output.added.iter().map(move |meta| shifted(meta).expect("it becomes `seq`"))
     }
+
+    /// Checks that no version of a keyspace with history is as late as these, which get a later sequence number. Holds as long as the caller has the writer.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    fn check_times(&self) -> Result<()> {
+        match self.times {
+            Some((earliest, _))
+                if self.keyspace.has_versions_at(earliest) && !planted(Bug::AttachBelowVersions) =>
+            {
+                let what =
+                    "keeps its versions by time, and was written to since the bulk load began: load again";
+                Err(Error::new(ErrorKind::Conflict, format!("keyspace {:?} {what}", self.keyspace.name())))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl DbInner {
@@ -38,7 +57,7 @@ impl DbInner {
     /// whether the manifest has them.
     ///
     /// # Errors
-    /// `Closed` if a keyspace was dropped; those of flushes and of the manifest.
+    /// `Closed` if a keyspace was dropped; `Conflict` if one with history was written to; those of flushes and of the manifest.
     pub(super) fn attach(&self, parts: &[Built]) -> Result<Seq> {
         let attached = self.try_attach(parts);
         if attached.is_err() {
@@ -59,6 +78,7 @@ impl DbInner {
         let mut writer = self.writer();
         self.status.check_running()?;
         keyspaces.iter().try_for_each(|keyspace| keyspace.check_open())?;
+        parts.iter().try_for_each(Built::check_times)?;
         let beside = planted(Bug::AttachBesideMemtables);
         // Tables have only what was committed before a log was begun.
         if !beside && !self.flush_held(&mut writer, &keyspaces)? {
@@ -135,8 +155,11 @@ impl DbInner {
         self.log_edit(&mut manifest, &mut edit)?;
         writer.next_seq = seq + 1;
         let mut entries = 0;
-        for Built { keyspace, output, user_bytes, .. } in parts {
+        for Built { keyspace, output, times, user_bytes } in parts {
             keyspace.dead.note_ingest(seq);
+            if let Some((_, latest)) = times {
+                self.note_time_of_load(keyspace, *latest);
+            }
             if output.added.iter().any(|meta| meta.expiry.is_some()) {
                 keyspace.note_expiries();
             }

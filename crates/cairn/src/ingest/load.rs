@@ -71,7 +71,8 @@ pub struct Ingested {
 /// is flushed, and the edit is synced: some milliseconds. Where keys lie among those of recently written data, the tables come to
 /// level 0, and compactions merge them with that.
 ///
-/// Values are stored in the tables, however large they are. A keyspace with history, and one without order (`engine` = `hash_log`), takes no bulk load.
+/// Values are stored in the tables, however large they are. A keyspace without order (`engine` = `hash_log`) takes no bulk load. In one with history the
+/// versions of a load have the time at which it began with this keyspace, and nothing else may write there until the commit, which otherwise returns `Conflict`.
 /// Compaction filters see the entries in later compactions; merge operators check the values; the option `ttl` holds, from the time of the put.
 /// Open snapshots, iterators and transactions do not see them, and a transaction that has read one of the keys, or a range with one, does not commit.
 ///
@@ -123,7 +124,9 @@ struct Part {
     writer: IngestWriter,
     sorter: Option<Sorter>,
     last_key: Option<Vec<u8>>,
-    /// The value with its expiry.
+    /// With history: the time of its versions, that of its beginning.
+    time: Option<Time>,
+    /// The value with its expiry or its time.
     stored: Vec<u8>,
     user_bytes: u64,
 }
@@ -171,7 +174,7 @@ impl Ingest {
     ///
     /// # Errors
     /// `InvalidArgument` if the key does not come after the last one of its keyspace and the load is not [unsorted](IngestOptions::unsorted), if
-    /// the keyspace takes no bulk load or belongs to another database, or if key or value are refused as by [`Keyspace::put`]: then the load is
+    /// the keyspace has no order or belongs to another database, or if key or value are refused as by [`Keyspace::put`]: then the load is
     /// what it was before. `Closed`; errors of writing, after which all calls return the same error.
     pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let expiry = keyspace.inner.default_expiry();
@@ -268,10 +271,11 @@ impl Ingest {
 
     /// Begins the part of a keyspace. Returns its place.
     fn begin_part(&mut self, keyspace: &Arc<KeyspaceInner>) -> Result<usize> {
-        let part = Part::new(&self.db, keyspace, self.seq, self.options)?;
+        keyspace.check_order()?;
         let call = self.db.begin_call()?;
         self.db.admit()?;
         self.db.check_place()?;
+        let part = Part::new(&self.db, keyspace, self.seq, self.options);
         self.parts.push(part);
         let writers = self.parts.len();
         let shared = self.parts.iter_mut().try_for_each(|part| part.writer.share_files(writers));
@@ -336,8 +340,8 @@ impl Ingest {
     /// Makes the load part of the database, as one commit that is durable. Without entries this does nothing.
     ///
     /// # Errors
-    /// Errors of writing, and those of flushes; `Closed` if the database was closed or one of the keyspaces dropped. Nothing is loaded then, and nothing of it
-    /// stays, unless writing has ended with `ReadOnly`: then the load may be there after the next opening, as a whole.
+    /// Errors of writing, and those of flushes; `Closed` if the database was closed or one of the keyspaces dropped; `Conflict` if a keyspace with history
+    /// was written to since the load began. Nothing is loaded then, and nothing of it stays, unless writing has ended with `ReadOnly`: then the load may be there after the next opening, as a whole.
     pub fn commit(mut self) -> Result<Ingested> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -350,11 +354,16 @@ impl Ingest {
         db.admit()?;
         let sorted_bytes = self.end(&db).map_err(|error| self.fail(error))?;
         let mut built: Vec<Built> = Vec::new();
-        for Part { keyspace, writer, user_bytes, .. } in self.parts.drain(..).chain(self.joined.drain(..)) {
+        for Part { keyspace, writer, time, user_bytes, .. } in
+            self.parts.drain(..).chain(self.joined.drain(..))
+        {
             let mut output = writer.into_output();
             match built.iter_mut().find(|built| built.keyspace.id == keyspace.id) {
-                None => built.push(Built { keyspace, output, user_bytes }),
+                None => {
+                    built.push(Built { keyspace, output, times: time.map(|time| (time, time)), user_bytes })
+                }
                 Some(built) => {
+                    built.times = built.times.zip(time).map(|((a, b), time)| (a.min(time), b.max(time)));
                     built.output.added.append(&mut output.added);
                     built.output.sketches.append(&mut output.sketches);
                     built.output.uncommitted.append(&mut output.uncommitted);
@@ -429,21 +438,17 @@ fn shown(key: &[u8]) -> String {
 }
 
 impl Part {
-    fn new(db: &DbInner, keyspace: &Arc<KeyspaceInner>, seq: Seq, options: IngestOptions) -> Result<Part> {
-        keyspace.check_order()?;
-        if keyspace.historical().is_some() {
-            let what = "keeps its versions by the option history, and takes no bulk load";
-            return Err(Error::invalid(format!("keyspace {:?} {what}", keyspace.name())));
-        }
+    fn new(db: &DbInner, keyspace: &Arc<KeyspaceInner>, seq: Seq, options: IngestOptions) -> Part {
         let version = keyspace.read_state.load().version.clone();
-        Ok(Part {
+        Part {
             keyspace: keyspace.clone(),
             writer: IngestWriter::new(&db.env, &db.dir, keyspace.tree_options(), &version, seq),
             sorter: options.sort_bytes.map(Sorter::new),
             last_key: None,
+            time: (keyspace.tail_len > 0).then(|| db.time_of_load()),
             stored: Vec::new(),
             user_bytes: 0,
-        })
+        }
     }
 
     /// Checks that `key` comes after the last one, and remembers it.
@@ -464,13 +469,15 @@ impl Part {
     }
 
     fn add(&mut self, db: &DbInner, entry: Entry<'_>) -> Result<()> {
-        let (kind, stored) = match entry.expiry {
-            None => (EntryKind::Put, entry.value),
-            Some(expiry) => {
+        let (kind, stored) = match (entry.expiry, self.time) {
+            (None, None) => (EntryKind::Put, entry.value),
+            // With history nothing expires.
+            (expiry, time) => {
                 self.stored.clear();
                 self.stored.extend_from_slice(entry.value);
-                self.stored.extend_from_slice(&expiry_bytes(expiry));
-                (EntryKind::ExpiringPut, &self.stored[..])
+                expiry.iter().for_each(|expiry| self.stored.extend_from_slice(&expiry_bytes(*expiry)));
+                self.stored.extend_from_slice(&self.keyspace.tail(time));
+                (if expiry.is_some() { EntryKind::ExpiringPut } else { EntryKind::Put }, &self.stored[..])
             }
         };
         self.user_bytes += (entry.key.len() + entry.value.len()) as u64;

@@ -32,6 +32,13 @@ fn advance(time: &crate::sync::AtomicU64, to: Time) {
     time.fetch_max(to.micros(), Ordering::Release);
 }
 
+impl KeyspaceInner {
+    /// Whether there may be versions of this time or later ones. Holds as long as the caller has the writer.
+    pub(crate) fn has_versions_at(&self, time: Time) -> bool {
+        self.newest_time.load(Ordering::Relaxed) >= time.micros()
+    }
+}
+
 impl DbInner {
     /// The time of a write without one: that of the clock, but later than every version before, and than `after`. The caller holds the
     /// writer.
@@ -44,6 +51,17 @@ impl DbInner {
         let time = Time::from_micros(time);
         advance(&self.last_time, time);
         time
+    }
+
+    /// The time of the versions of a bulk load that begins: no later write gets this one or an earlier one.
+    pub(crate) fn time_of_load(&self) -> Time {
+        let _writer = self.writer();
+        self.next_time(None)
+    }
+
+    /// Notes that versions of a bulk load are visible. The caller holds the writer.
+    pub(crate) fn note_time_of_load(&self, keyspace: &KeyspaceInner, time: Time) {
+        advance(&keyspace.newest_time, time);
     }
 
     /// Gives a time to a single write to `keyspace`, which has history: its `own`, if it has one, which [`Self::is_newest`]. The caller holds

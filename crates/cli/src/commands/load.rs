@@ -69,7 +69,7 @@ pub struct LoadArgs {
     #[arg(long, requires = "timestamp")]
     skip_expired: bool,
     /// Write the records to tables directly, as one commit: all of them are loaded or none. They may come in any order. Not for keyspaces
-    /// with history or without order
+    /// without order
     #[arg(long, conflicts_with_all = ["timestamp", "history", "unique"])]
     bulk: bool,
     /// With --bulk: the keys ascend, so nothing is sorted, and the data is written only once

@@ -199,7 +199,7 @@ impl Session {
         let mut spaces: BTreeMap<Incarnation, Keyspace> = BTreeMap::new();
         for _ in 0..*self.rng.pick(&[1, 5, 40, 150]) {
             let (open, key, value) = (self.draw_keyspace(), self.draw_key(), self.draw_value());
-            if !has_order(&open.keyspace) || open.keyspace.options().history != Retention::None {
+            if !has_order(&open.keyspace) {
                 continue;
             }
             let old = self.latest(open.incarnation, &key, &[]);
