@@ -30,7 +30,7 @@ pub enum ErrorKind {
     WrongType,
     /// Leave the write out, or keep versions longer: its time lies before what the retention of the keyspace keeps.
     Expired,
-    /// Run the transaction again: another commit has changed what it has read.
+    /// Run the transaction again: another commit has changed what it has read. Or the bulk load: its keyspace, which has history, was written to.
     Conflict,
     /// Free disk space, then continue: the disk or a quota is full. No acknowledged write is lost.
     NoSpace,

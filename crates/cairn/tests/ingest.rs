@@ -261,6 +261,59 @@ fn what_a_load_refuses_leaves_it_as_it_was() {
     assert_eq!(db.ingest(IngestOptions::default()).commit().unwrap(), cairn::Ingested::default());
 }
 
+/// Without a manifest the numbers of a load are not known, but the times of its versions are.
+#[test]
+fn with_history_salvage_goes_by_times() {
+    let at = Time::from_micros;
+    for (case, has_manifest) in (0..3).flat_map(|case| [(case, true), (case, false)]) {
+        let sim = SimEnv::new(1);
+        sim.set_wall_clock(at(1_000_000));
+        let db = open(&sim, 0).unwrap();
+        let space = db.keyspace("k", small(Preset::Mneme)).unwrap();
+        (0..20).for_each(|n| space.put(format!("{n:03}"), "before").unwrap());
+        let fill = |mut load: cairn::Ingest| {
+            (0..20).for_each(|n| load.put(&space, format!("{n:03}"), "load").unwrap());
+            load
+        };
+        match case {
+            // The newest number of all is that of a version of the same key.
+            0 => {
+                space.put("000", "newest").unwrap();
+                space.flush().unwrap();
+                fill(db.ingest(IngestOptions::default())).commit().unwrap();
+            }
+            // Something is written before the first entry of the load.
+            1 => {
+                let load = db.ingest(IngestOptions::default());
+                (0..20).step_by(3).for_each(|n| space.put(format!("{n:03}"), "meanwhile").unwrap());
+                fill(load).commit().unwrap();
+            }
+            // Something is written with an earlier time while the load is built.
+            _ => {
+                let load = fill(db.ingest(IngestOptions::default()));
+                space.put_at("003", "meanwhile", at(1_000_010)).unwrap();
+                load.commit().unwrap();
+            }
+        }
+        let versions = |space: &Keyspace| -> Vec<Version> {
+            space.changes::<&str>(.., ..).unwrap().map(Result::unwrap).collect()
+        };
+        let expected = versions(&space);
+        assert!(expected.len() > 40 && space.get("003").unwrap().unwrap() == "load");
+        drop(space);
+        db.close().unwrap();
+        if !has_manifest {
+            let manifest =
+                sim.list(Path::new("/db")).unwrap().into_iter().find(|name| name.starts_with("manifest-"));
+            sim.remove(&Path::new("/db").join(manifest.unwrap())).unwrap();
+        }
+        let report = cairn::salvage_in(sim.clone(), "/db", "/new", options(0)).unwrap();
+        assert_eq!(report.losses.len(), usize::from(!has_manifest), "case {case}: {report:?}");
+        let new = Database::open_in(sim.clone(), "/new", options(0)).unwrap();
+        assert!(versions(&new.open_keyspace("k").unwrap()) == expected, "case {case}, {has_manifest}");
+    }
+}
+
 /// The versions of a load have the time of its beginning, so nothing may be written meanwhile that is later.
 #[test]
 fn with_history_nothing_is_written_beside_a_load() {

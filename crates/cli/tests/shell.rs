@@ -65,10 +65,13 @@ fn compare_and_swap() {
     for part in ["the value of a is 1\n", "b has no value\n", "a has a value\n"] {
         assert!(unmet.err.contains(part), "{}", unmet.err);
     }
-    let within = "begin\ncas a 1 2\ncas b none 3\ncas a 2 none\nscan\ncas b 4 5\nrollback\nscan";
+    let within =
+        "begin\ncas a 1 2\ncas b none 3\ncas a 2 none\ncas c none none\nscan\ncas b 4 5\nrollback\nscan";
     let within = shell(&cairn, &[], within);
     assert_eq!((within.code, within.text()), (1, "b\t3\na\t1\n"));
     assert_eq!(within.err, "nothing was written: the value of b is 3\n");
+    let nothing = ".create h history=all\nbegin\ncas c none none\ncommit\nhistory c";
+    assert_eq!(shell(&cairn, &[], nothing).ok(), "");
 }
 
 #[test]

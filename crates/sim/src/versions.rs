@@ -570,12 +570,16 @@ fn run(seed: u64, shape: u64, threads: usize) -> Result<u64> {
 
 /// A bulk load, beside which others write or not: its versions have the time of its beginning, unless one is as late, and then it is refused.
 fn load(open: &Open, model: &mut Model, rng: &mut Rng, clock: Time) -> Result<()> {
-    let time = time_of_batch(model, &[], clock);
     let mut entries = BTreeMap::new();
     for _ in 0..rng.below(40) + 1 {
         entries.insert(key(rng.below(KEYS)), value(rng));
     }
-    let mut load = open.db.ingest(IngestOptions::default());
+    let options = IngestOptions::default();
+    let mut load = open.db.ingest(if rng.below(2) == 0 { options } else { options.unsorted(0) });
+    if rng.below(2) == 0 {
+        write(open, model, rng, clock)?;
+    }
+    let time = time_of_batch(model, &[], clock);
     for (key, value) in &entries {
         load.put(&open.keyspace, key, value)?;
     }
@@ -848,6 +852,22 @@ fn retain(seed: u64, retention: Retention, threads: usize, shape: u64) -> Result
             clock.set(&env, Time::from_micros(clock.now.micros() + rng.below(100)));
             write_retained(&open, &mut model, retention, &mut rng, clock)?;
         }
+        if rng.below(4) == 0 {
+            // It may take longer than versions are kept.
+            let mut load = db.ingest(IngestOptions::default());
+            let loaded: BTreeMap<_, _> = (0..10).map(|_| (key(rng.below(KEYS)), value(&mut rng))).collect();
+            loaded.iter().try_for_each(|(key, value)| load.put(&keyspace, key, value))?;
+            clock.set(&env, Time::from_micros(clock.now.micros() + rng.below(3_000)));
+            load.commit()?;
+            for (key, value) in loaded {
+                let newest = keyspace.history(&key, ..)?.next().transpose()?.expect("it was just loaded");
+                assert!(
+                    newest.time >= model.last && newest.value.as_deref() == Some(&value[..]),
+                    "{newest:?}"
+                );
+                model.write(&key, newest.time, Some(value));
+            }
+        }
         // A note is made at most once a second, and by the threads that look for work.
         clock.set(&env, clock.now.saturating_add(Duration::from_millis(rng.below(30))));
         match rng.below(4) {
@@ -913,6 +933,9 @@ fn salvage(seed: u64, shape: u64, loses_manifest: bool) -> Result<u64> {
     open.env.set_wall_clock(clock);
     for i in 0..600 {
         write(&open, &mut model, &mut rng, clock)?;
+        if i % 100 == 80 {
+            load(&open, &mut model, &mut rng, clock)?;
+        }
         if i % 200 == 150 {
             open.keyspace.compact()?;
         }

@@ -22,7 +22,7 @@ pub(super) struct Built {
     pub keyspace: Arc<KeyspaceInner>,
     /// In the order of their keys. All entries of a table have one sequence number in its file.
     pub output: JobOutput,
-    /// With history: the earliest and the latest time of its versions.
+    /// With history: the earliest and the latest time of its versions. Loads that were joined have times of their own.
     pub times: Option<(Time, Time)>,
     pub user_bytes: u64,
 }
@@ -43,8 +43,7 @@ impl Built {
             Some((earliest, _))
                 if self.keyspace.has_versions_at(earliest) && !planted(Bug::AttachBelowVersions) =>
             {
-                let what =
-                    "keeps its versions by time, and was written to since the bulk load began: load again";
+                let what = "keeps its versions by time, and was written to, or was to be, since the bulk load began there: load again";
                 Err(Error::new(ErrorKind::Conflict, format!("keyspace {:?} {what}", self.keyspace.name())))
             }
             _ => Ok(()),

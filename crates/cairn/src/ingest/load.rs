@@ -13,6 +13,7 @@ use base::{EntryKind, Error, Result, Seq, Time};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use table::TableTimes;
 use tree::IngestWriter;
 
 /// Bytes of a key that an error shows.
@@ -72,7 +73,7 @@ pub struct Ingested {
 /// level 0, and compactions merge them with that.
 ///
 /// Values are stored in the tables, however large they are. A keyspace without order (`engine` = `hash_log`) takes no bulk load. In one with history the
-/// versions of a load have the time at which it began with this keyspace, and nothing else may write there until the commit, which otherwise returns `Conflict`.
+/// versions of a load have the time of its first put there, and no write of that time or a later one may come in until the commit, which otherwise returns `Conflict`.
 /// Compaction filters see the entries in later compactions; merge operators check the values; the option `ttl` holds, from the time of the put.
 /// Open snapshots, iterators and transactions do not see them, and a transaction that has read one of the keys, or a range with one, does not commit.
 ///
@@ -124,7 +125,7 @@ struct Part {
     writer: IngestWriter,
     sorter: Option<Sorter>,
     last_key: Option<Vec<u8>>,
-    /// With history: the time of its versions, that of its beginning.
+    /// With history: the time of its versions, that of its first entry.
     time: Option<Time>,
     /// The value with its expiry or its time.
     stored: Vec<u8>,
@@ -341,7 +342,7 @@ impl Ingest {
     ///
     /// # Errors
     /// Errors of writing, and those of flushes; `Closed` if the database was closed or one of the keyspaces dropped; `Conflict` if a keyspace with history
-    /// was written to since the load began. Nothing is loaded then, and nothing of it stays, unless writing has ended with `ReadOnly`: then the load may be there after the next opening, as a whole.
+    /// was written to, or was to be, since its first put in the load. Nothing is loaded then, and nothing of it stays, unless writing has ended with `ReadOnly`: then the load may be there after the next opening, as a whole.
     pub fn commit(mut self) -> Result<Ingested> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -358,6 +359,7 @@ impl Ingest {
             self.parts.drain(..).chain(self.joined.drain(..))
         {
             let mut output = writer.into_output();
+            output.added.iter_mut().for_each(|meta| meta.times = time.map(TableTimes::of_newest));
             match built.iter_mut().find(|built| built.keyspace.id == keyspace.id) {
                 None => {
                     built.push(Built { keyspace, output, times: time.map(|time| (time, time)), user_bytes })

@@ -20,6 +20,7 @@ use crate::open::{Files, LOCK_FILE_NAME, no_database};
 use crate::state::split_value;
 use crate::types::{Durability, Merge, Options};
 use base::{Cursor as _, Error, ErrorKind, MAX_SEQ, RangeSet, Result, Slice, Time};
+use by_time::ByTime;
 use env::{Env, RealEnv};
 use history::{Shown, VersionWalk};
 use memtable::MemtableCursor;
@@ -32,6 +33,7 @@ use table::SalvageCursor;
 use tree::MergeCursor;
 use values::Values;
 
+mod by_time;
 mod hash_logs;
 mod logs;
 mod operands;
@@ -229,7 +231,10 @@ impl Salvage<'_> {
     ) -> Result<()> {
         let keyspace = db.create_keyspace(&source.name, source.options.clone())?;
         let mut written = SalvagedKeyspace { name: source.name.clone(), ..SalvagedKeyspace::default() };
-        let (newest, older_runs, ranges) = (self.runs(source), self.runs(older), ranges_of(source));
+        // Without a manifest the numbers of bulk loads are not known.
+        let sorts = source.tables.iter().any(|table| !table.is_named);
+        let newest = ByTime::new(self.runs(source), sorts);
+        let (older_runs, ranges) = (ByTime::new(self.runs(older), false), ranges_of(source));
         let all = Shown::Window(Time::MIN, Time::MAX);
         let mut walk = VersionWalk::new(newest, older_runs, ranges, MAX_SEQ, all, (b"", None));
         let mut key = Vec::new();
@@ -267,7 +272,7 @@ impl Salvage<'_> {
             self.report.losses.push(Loss { from: Some(key), ..loss });
         }
         for (source, merge) in [source, older].into_iter().zip(walk.cursors()).filter(|_| is_whole) {
-            self.compare_reads(source, merge);
+            self.compare_reads(source, merge.inner());
         }
         self.report.keyspaces.push(written);
         Ok(())

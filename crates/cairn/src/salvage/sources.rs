@@ -66,6 +66,8 @@ pub(super) struct TableSource {
     pub min_seq: Seq,
     /// That of the manifest; 0 if no manifest says it.
     pub seq_shift: u64,
+    /// Whether a manifest names it.
+    pub is_named: bool,
 }
 
 /// A salvage in progress: the damaged database, the inputs of the new one that were found in it, and the report.
@@ -411,6 +413,7 @@ impl<'a> Salvage<'a> {
                         largest: survey.largest.clone(),
                         min_seq: survey.min_seq,
                         seq_shift: shift_of(&named),
+                        is_named: named.is_some(),
                     });
                 }
                 losses.extend(lost.iter().map(|loss| (Some(id), (newest, loss.clone()))));

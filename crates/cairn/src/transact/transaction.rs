@@ -92,8 +92,7 @@ impl Transaction {
         let snapshot = db.snapshot();
         let reads = (!read_only).then(|| Mutex::new(ReadSet::new(snapshot.seq())));
         // After the snapshot: so no version that it shows is later.
-        let (now, last) = (snapshot.0.db.env.wall_clock(), snapshot.0.db.last_time());
-        let time = now.max(Time::from_micros(last.micros().saturating_add(1)));
+        let time = snapshot.0.db.time_after(snapshot.0.db.last_time());
         Transaction {
             snapshot,
             time,

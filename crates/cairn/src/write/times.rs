@@ -40,6 +40,12 @@ impl KeyspaceInner {
 }
 
 impl DbInner {
+    /// The time of the clock, or one after `last`.
+    pub(crate) fn time_after(&self, last: Time) -> Time {
+        let time = self.env.wall_clock().micros().max(last.micros().saturating_add(1));
+        Time::from_micros(time.min(MAX_TIME))
+    }
+
     /// The time of a write without one: that of the clock, but later than every version before, and than `after`. The caller holds the
     /// writer.
     fn next_time(&self, after: Option<Time>) -> Time {
@@ -47,8 +53,7 @@ impl DbInner {
         if planted(Bug::FollowTheClockBack) {
             last = Time::MIN;
         }
-        let time = self.env.wall_clock().micros().max(last.micros().saturating_add(1)).min(MAX_TIME);
-        let time = Time::from_micros(time);
+        let time = self.time_after(last);
         advance(&self.last_time, time);
         time
     }
@@ -59,7 +64,7 @@ impl DbInner {
         self.next_time(None)
     }
 
-    /// Notes that versions of a bulk load are visible. The caller holds the writer.
+    /// Notes that a keyspace has versions of a bulk load. The caller holds the writer.
     pub(crate) fn note_time_of_load(&self, keyspace: &KeyspaceInner, time: Time) {
         advance(&keyspace.newest_time, time);
     }

@@ -97,7 +97,11 @@ fn records(
 /// Stores values under keys, in one batch.
 pub fn put(args: PutArgs) -> Result<()> {
     let records = records("put", &args.pairs, args.form, &args.types)?;
-    let create = Create { database: true, keyspace: NewKeyspace::by_flag(args.new_keyspace.create_keyspace) };
+    let create = match args.if_value {
+        // What is created has no values.
+        Some(_) => Create::NOTHING,
+        None => Create { database: true, keyspace: NewKeyspace::by_flag(args.new_keyspace.create_keyspace) },
+    };
     let condition = Condition::of(args.if_absent, args.if_value.as_ref(), args.form.hex, &args.types)?;
     let store = Store::open_with(&args.db, &args.keyspace, &args.create, create)?;
     let unmet = match args.at {

@@ -14,7 +14,7 @@ use crate::ordering::has_order;
 use crate::random::{Draw, Rng};
 use cairn::{
     BackupOptions, Backups, Database, Durability, Engine, ErrorKind, Ingest, IngestOptions, Keyspace, Merge,
-    Retention, Time, TransactionOptions,
+    Time, TransactionOptions,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -288,16 +288,19 @@ impl Actor {
                 self.stage.note(self.ledger.thread, "drop of a bulk load");
                 return Ok(());
             }
-            if self.call("commit of a bulk load", |_, _| load.commit())?.is_some() {
+            // Others write meanwhile, which keyspaces with history do not take.
+            let committed = self.call("commit of a bulk load", |h, _| match load.commit() {
+                Err(e) if e.kind() == ErrorKind::Conflict && h.spaces.iter().any(has_history) => Ok(false),
+                done => done.map(|_| true),
+            })?;
+            if committed == Some(true) {
                 for (space, key, number) in entries {
                     self.ledger.content_mut(NAMES[space]).insert(key, number);
                 }
             }
             return Ok(());
         }
-        let takes = |keyspace: &Keyspace| {
-            keyspace.options().engine == Engine::Tree && keyspace.options().history == Retention::None
-        };
+        let takes = |keyspace: &Keyspace| keyspace.options().engine == Engine::Tree;
         if !self.handles.as_ref().is_some_and(|h| h.spaces.iter().all(takes)) {
             return Ok(());
         }

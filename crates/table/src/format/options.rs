@@ -111,6 +111,11 @@ impl TableTimes {
             && until.is_none_or(|until| self.earliest <= until)
     }
 
+    /// Those of a table whose versions all have this time, and no ends that are known.
+    pub fn of_newest(time: Time) -> TableTimes {
+        TableTimes { earliest: time, latest: time, first_end: Time::MAX, last_end: Time::MAX, late: false }
+    }
+
     /// The times of both.
     pub fn and(self, other: TableTimes) -> TableTimes {
         TableTimes {

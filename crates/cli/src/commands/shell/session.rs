@@ -276,10 +276,12 @@ impl Session {
             None => keyspace.compare_and_swap(key, current.as_ref(), new.as_ref())?,
             Some(transaction) => match transaction.get(keyspace, key)? {
                 found if found.as_deref() != current.as_deref() => Err(found),
-                _ => {
+                found => {
                     match &new {
                         Some(new) => transaction.put(keyspace, key, new)?,
-                        None => transaction.delete(keyspace, key)?,
+                        None if found.is_some() => transaction.delete(keyspace, key)?,
+                        // Nothing to nothing is no write.
+                        None => {}
                     }
                     Ok(())
                 }
