@@ -30,8 +30,8 @@ fn main() -> Result<()> {
                 .filter(|line| wanted.iter().any(|name| line.starts_with(name)))
                 .for_each(|line| println!("{line}"));
             ended.store(true, Ordering::Relaxed);
-            // The server waits for a request.
-            ask(own_address).expect("an answer");
+            // The server may wait for a request. It may also have ended already, and then nothing would answer one.
+            TcpStream::connect(own_address).expect("a connection");
         }
         server.join().expect("the server");
         work.join().expect("the work")
@@ -61,6 +61,9 @@ fn work(db: &Database, events: &cairn::Keyspace, ended: &AtomicBool) -> Result<(
 fn serve(listener: &TcpListener, db: &Database, ended: &AtomicBool) {
     while !ended.load(Ordering::Relaxed) {
         let Ok((stream, _)) = listener.accept() else { return };
+        if ended.load(Ordering::Relaxed) {
+            return;
+        }
         if let Err(error) = answer(stream, db) {
             eprintln!("a request: {error}");
         }
