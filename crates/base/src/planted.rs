@@ -87,6 +87,10 @@ bugs! {
     DropFreesLogs,
     /// a renamed or altered keyspace is what it was after the next opening
     ForgetAlteration,
+    /// a compaction applies another retention although a reader began before the keyspace got it
+    AlterDespiteReaders,
+    /// a keyspace with another retention takes late writes from before what the earlier one kept
+    ForgetEarlierRetention,
     /// an opening takes a table that a keyspace and its clone have for two tables: its file goes with the first of them
     ForgetSharing,
     /// a clone of a keyspace has what was in its tables, without what was in memory

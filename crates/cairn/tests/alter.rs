@@ -2,8 +2,9 @@
 
 use cairn::env::{Fault, Repeat, SimEnv, Survival};
 use cairn::{
-    Compression, Database, Engine, Error, ErrorKind, FilterDecision, FilterEntry, Keyspace, KeyspaceOptions,
-    Merge, Options, PlacementPolicy, Preset, Result, Retention, Time, Ttl, salvage_in,
+    Backups, Compression, Database, Durability, Engine, Error, ErrorKind, FilterDecision, FilterEntry,
+    Keyspace, KeyspaceOptions, Merge, Options, PlacementPolicy, Preset, Result, Retention, Time, Ttl,
+    salvage_in,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -148,7 +149,7 @@ fn renames_that_are_refused_change_nothing() {
     assert_eq!(kind(spaces[0].alter(|options| options.block_size(1024))), Some(ErrorKind::Closed));
 }
 
-/// Every option but the four fixed ones, with two values.
+/// Every option but those that are fixed and `history`, with two values.
 const CHANGES: [(&str, [&str; 2]); 20] = [
     ("table_format", ["size_class", "btree"]),
     ("compression", ["none", "zstd"]),
@@ -462,6 +463,7 @@ fn a_manifest_with_two_keyspaces_of_one_name_is_refused() {
         levels: 3,
         options: options.clone(),
         history_of: None,
+        kept_since: Time::MIN,
     };
     for (name, wanted) in [("b", None), ("a", Some(ErrorKind::Corruption))] {
         let created = vec![described(1, "a"), described(2, name)];
@@ -479,4 +481,279 @@ fn a_manifest_with_two_keyspaces_of_one_name_is_refused() {
         assert!(wanted.is_none() || error.contains("1 and 2 have the same name"), "{error}");
         cairn::env::Env::remove(&*sim, &Path::new("/db").join(tree::manifest_file_name(number))).unwrap();
     }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A clock at a number of seconds.
+fn at(seconds: u32) -> Time {
+    Time::from_micros(1 << 50).saturating_add(seconds * SECOND)
+}
+
+/// Runs the compactions that are due, and rewrites both trees: the second time also what the first has moved to the historical one.
+fn rewrite(db: &Database, keyspace: &Keyspace) {
+    for _ in 0..2 {
+        keyspace.rewrite().unwrap();
+        db.wait_idle().unwrap();
+    }
+}
+
+fn versions(keyspace: &Keyspace) -> usize {
+    keyspace.changes::<&str>(.., ..).unwrap().map(Result::unwrap).count()
+}
+
+/// Ten versions of the keys `a` and `b`, a second apart, up to second 9, in both trees.
+fn ten_versions(sim: &Arc<SimEnv>, db: &Database, retention: Retention) -> Keyspace {
+    let keyspace = db.create_keyspace("k", small().history(retention)).unwrap();
+    for second in 0..10 {
+        sim.set_wall_clock(at(second));
+        ["a", "b"].iter().for_each(|key| keyspace.put(key, second.to_string()).unwrap());
+    }
+    keyspace.compact().unwrap();
+    assert_eq!(versions(&keyspace), 20);
+    keyspace
+}
+
+#[test]
+fn another_retention_holds_from_the_next_compaction_on() {
+    for (first, next, left) in [
+        (Retention::All, Retention::Versions(3), 6),
+        (Retention::All, Retention::Age(5 * SECOND), 14),
+        (Retention::Age(3600 * SECOND), Retention::Age(5 * SECOND), 14),
+        (Retention::Versions(20), Retention::VersionsOrAge(2, 4 * SECOND), 12),
+    ] {
+        let sim = SimEnv::new(1);
+        let db = open(&sim);
+        let keyspace = ten_versions(&sim, &db, first);
+        keyspace.alter(|options| options.history(next)).unwrap();
+        rewrite(&db, &keyspace);
+        assert_eq!(versions(&keyspace), left, "{first} to {next}");
+        // What is gone stays so, and what is there stays, too.
+        keyspace.alter(|options| options.history(Retention::All)).unwrap();
+        sim.set_wall_clock(at(1000));
+        keyspace.put("c", "").unwrap();
+        rewrite(&db, &keyspace);
+        assert_eq!((versions(&keyspace), keyspace.options().history), (left + 1, Retention::All));
+        drop(keyspace);
+        db.close().unwrap();
+        let db = open(&sim);
+        let keyspace = db.open_keyspace("k").unwrap();
+        rewrite(&db, &keyspace);
+        assert_eq!((versions(&keyspace), keyspace.options().history), (left + 1, Retention::All));
+        assert!(db.check(&mut |_| ()).unwrap().problems.is_empty());
+    }
+}
+
+/// By time alone, without a further write: tables go unread.
+#[test]
+fn a_retention_by_age_begins_to_remove_tables_and_ends_to() {
+    let sim = SimEnv::new(1);
+    let db = open(&sim);
+    let keyspace = ten_versions(&sim, &db, Retention::All);
+    sim.set_wall_clock(at(100));
+    db.wait_idle().unwrap();
+    assert_eq!(versions(&keyspace), 20);
+    keyspace.alter(|options| options.history(Retention::Age(3600 * SECOND))).unwrap();
+    let of = |db: &Database| db.stats().keyspaces[0].history.as_ref().map(|of| of.expired_bytes);
+    sim.set_wall_clock(at(4000));
+    assert!(of(&db) > Some(0), "{:?}", of(&db));
+    keyspace.alter(|options| options.history(Retention::All)).unwrap();
+    assert_eq!((of(&db), versions(&keyspace)), (Some(0), 20));
+    db.wait_idle().unwrap();
+    assert_eq!(versions(&keyspace), 20);
+    keyspace.alter(|options| options.history(Retention::Age(3600 * SECOND))).unwrap();
+    db.wait_idle().unwrap();
+    assert_eq!(versions(&keyspace), 2, "the newest");
+}
+
+#[test]
+fn a_keyspace_gets_no_history_and_loses_none() {
+    let sim = SimEnv::new(1);
+    let db = open(&sim);
+    let with = db.create_keyspace("with", small().history(Retention::All)).unwrap();
+    let without = db.create_keyspace("without", small()).unwrap();
+    for (keyspace, to, words) in [
+        (&with, Retention::None, "its option history is all and cannot be changed to none"),
+        (&without, Retention::Age(SECOND), "its option history is none and cannot be changed to age(1s)"),
+    ] {
+        let error = keyspace.alter(|options| options.history(to)).unwrap_err();
+        assert!(error.kind() == ErrorKind::InvalidArgument && error.to_string().contains(words), "{error}");
+    }
+}
+
+/// A delete has expired, and nothing tells of it. A late write from before it would become the newest version.
+#[test]
+fn late_writes_from_before_what_an_earlier_retention_kept_are_refused() {
+    let sim = SimEnv::new(1);
+    let db = open(&sim);
+    let keyspace = ten_versions(&sim, &db, Retention::Age(60 * SECOND));
+    sim.set_wall_clock(at(10));
+    keyspace.delete("a").unwrap();
+    // It moves to the historical tree, where it stays as long as versions are kept.
+    for second in [100, 200] {
+        sim.set_wall_clock(at(second));
+        rewrite(&db, &keyspace);
+    }
+    assert_eq!(versions(&keyspace), 1, "the newest one of b");
+    keyspace.alter(|options| options.history(Retention::All)).unwrap();
+    let refuses = |db: &Database, keyspace: &Keyspace, from: &str| {
+        let late = at(20);
+        let error = keyspace.put_at("a", "late", late).unwrap_err();
+        let is_explained = error.to_string().contains("an earlier retention kept less");
+        assert!(error.kind() == ErrorKind::Expired && is_explained, "{from}: {error}");
+        let mut batch = db.batch();
+        batch.put_at(keyspace, "a", "late", late);
+        batch.skip_expired();
+        db.write(batch, Durability::Os).unwrap();
+        assert!(keyspace.get("a").unwrap().is_none(), "{from}");
+    };
+    refuses(&db, &keyspace, "at once");
+    keyspace.alter(|options| options.history(Retention::Versions(7)).block_size(1024)).unwrap();
+    refuses(&db, &keyspace, "after another alteration");
+    db.rename_keyspace("k", "n").unwrap();
+    let clone = db.clone_keyspace("n", "clone").unwrap();
+    refuses(&db, &clone, "in a clone");
+    drop((keyspace, clone));
+    db.close().unwrap();
+    // Twice, since an opening writes a manifest of its own.
+    for _ in 0..2 {
+        let db = open(&sim);
+        refuses(&db, &db.open_keyspace("n").unwrap(), "after an opening");
+        db.close().unwrap();
+    }
+    salvage_in(sim.clone(), "/db", "/out", self::options()).unwrap();
+    let db = Database::open_in(sim.clone(), Path::new("/out"), self::options()).unwrap();
+    refuses(&db, &db.open_keyspace("n").unwrap(), "after a salvage");
+    db.close().unwrap();
+    let db = open(&sim);
+    let keyspace = db.open_keyspace("n").unwrap();
+    // Nothing of what was the newest since then can be gone.
+    keyspace.put_at("a", "late", at(141)).unwrap();
+    keyspace.put_at("b", "late", at(141)).unwrap();
+    assert_eq!(keyspace.get("b").unwrap().as_deref(), Some(&b"late"[..]));
+    assert_eq!(keyspace.get("a").unwrap().as_deref(), Some(&b"late"[..]));
+}
+
+#[test]
+fn readers_from_before_keep_what_they_had() {
+    let sim = SimEnv::new(1);
+    let db = open(&sim);
+    let keyspace = ten_versions(&sim, &db, Retention::All);
+    sim.set_wall_clock(at(1000));
+    let snapshot = db.snapshot();
+    let mut begun = keyspace.changes::<&str>(.., ..).unwrap();
+    begun.next().unwrap().unwrap();
+    keyspace.alter(|options| options.history(Retention::Age(SECOND))).unwrap();
+    let then = || snapshot.changes::<&str>(&keyspace, .., ..).unwrap().map(Result::unwrap).count();
+    for second in 1001..1005 {
+        sim.set_wall_clock(at(second));
+        keyspace.put("a", "newer").unwrap();
+        rewrite(&db, &keyspace);
+        assert_eq!((then(), versions(&keyspace)), (20, 20 + second as usize - 1000));
+    }
+    drop(snapshot);
+    rewrite(&db, &keyspace);
+    assert_eq!((begun.count(), versions(&keyspace)), (19, 24), "an iterator is open");
+    sim.set_wall_clock(at(1010));
+    rewrite(&db, &keyspace);
+    assert_eq!(versions(&keyspace), 2, "the newest ones");
+}
+
+/// A snapshot from before the alteration shows the same in a clone that is made after it.
+#[test]
+fn readers_from_before_keep_what_they_had_in_clones() {
+    for next in [Retention::Age(SECOND), Retention::Versions(2)] {
+        let sim = SimEnv::new(1);
+        let db = open(&sim);
+        let keyspace = ten_versions(&sim, &db, Retention::All);
+        sim.set_wall_clock(at(1000));
+        db.wait_idle().unwrap();
+        keyspace.put("a", "newer").unwrap();
+        let snapshot = db.snapshot();
+        keyspace.alter(|options| options.history(next)).unwrap();
+        let clone = db.clone_keyspace("k", "clone").unwrap();
+        rewrite(&db, &clone);
+        let then = || snapshot.changes::<&str>(&clone, .., ..).unwrap().map(Result::unwrap).count();
+        assert_eq!(then(), 21, "{next}");
+        clone.put("a", "newest").unwrap();
+        rewrite(&db, &clone);
+        assert_eq!(then(), 21, "{next}");
+        drop(snapshot);
+        sim.set_wall_clock(at(1010));
+        rewrite(&db, &clone);
+        assert!(versions(&clone) < 10, "{next}: {}", versions(&clone));
+    }
+}
+
+/// Nothing but the clock says what an age may have removed before: a database that was salvaged, or begun with a copy, has removed nothing itself.
+#[test]
+fn what_was_refused_before_an_alteration_stays_refused() {
+    let late = |keyspace: &Keyspace, second| kind(keyspace.put_at("a", "late", at(second)));
+    for next in [Retention::All, Retention::Versions(3), Retention::Age(3600 * SECOND)] {
+        let sim = SimEnv::new(1);
+        let db = open(&sim);
+        let keyspace = db.create_keyspace("k", small().history(Retention::Age(60 * SECOND))).unwrap();
+        sim.set_wall_clock(at(1000));
+        keyspace.put("b", "1").unwrap();
+        assert_eq!((late(&keyspace, 939), late(&keyspace, 941)), (Some(ErrorKind::Expired), None));
+        keyspace.alter(|options| options.history(next)).unwrap();
+        sim.set_wall_clock(at(1001));
+        assert_eq!((late(&keyspace, 939), late(&keyspace, 941)), (Some(ErrorKind::Expired), None), "{next}");
+        // Copies of the moment know it, too.
+        db.checkpoint("/checkpoint").unwrap();
+        db.backup("/backup").unwrap();
+        let backups = Backups::open_in(sim.clone(), "/backup").unwrap();
+        backups.restore(None, "/restored", &mut |_| ()).unwrap();
+        for copy in ["/checkpoint", "/restored"] {
+            let db = Database::open_in(sim.clone(), copy, options()).unwrap();
+            let keyspace = db.open_keyspace("k").unwrap();
+            assert_eq!(
+                (late(&keyspace, 939), late(&keyspace, 941)),
+                (Some(ErrorKind::Expired), None),
+                "{copy}"
+            );
+        }
+    }
+}
+
+/// The retention that was stopped for the edit holds again.
+#[test]
+fn a_retention_stays_if_the_edit_fails() {
+    let (mut failed, mut n) = (0, 0);
+    loop {
+        let mut is_last = false;
+        for fault in [Fault::EIO, Fault::ENOSPC] {
+            let sim = SimEnv::new(1);
+            let db = open(&sim);
+            let keyspace = ten_versions(&sim, &db, Retention::Age(60 * SECOND));
+            let first = sim.op_count();
+            sim.fail_op(first + n, fault, Repeat::Once);
+            let altered = keyspace.alter(|options| options.history(Retention::All));
+            sim.clear_faults();
+            is_last = sim.op_count() <= first + n;
+            sim.set_wall_clock(at(200));
+            let is_expected = match altered {
+                Ok(()) => Retention::All,
+                Err(_) => Retention::Age(60 * SECOND),
+            };
+            assert_eq!(keyspace.options().history, is_expected);
+            // A failed sync ends all writing, and the edit may be there.
+            let ended = keyspace.put("a", "newer").is_err();
+            if !ended {
+                rewrite(&db, &keyspace);
+                let left = if altered.is_ok() { 21 } else { 3 };
+                assert_eq!(versions(&keyspace), left, "{fault:?} at operation {n}");
+                failed += u32::from(altered.is_err());
+            }
+            drop((keyspace, db));
+            let db = open(&sim);
+            let found = db.open_keyspace("k").unwrap().options().history;
+            assert!(ended || found == is_expected, "{fault:?} at operation {n}: {found}");
+        }
+        n += 1;
+        if is_last {
+            break;
+        }
+    }
+    assert!(failed > 0 && n > 2, "{failed} of {n}");
 }

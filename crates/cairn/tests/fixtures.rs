@@ -21,6 +21,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Files of a directory, by name.
 type Files = BTreeMap<String, Vec<u8>>;
@@ -312,6 +313,28 @@ fn good() -> Vec<(&'static str, Files, Contents)> {
         let renamed = |name: &str| if name == "fruit" { "apples" } else { "rocks" }.to_owned();
         m.contents =
             std::mem::take(&mut m.contents).into_iter().map(|((n, k), v)| ((renamed(&n), k), v)).collect();
+    });
+    // An earlier retention has removed a delete: a late write from before it is refused.
+    add("retention", &|m| {
+        let at = |seconds: u64| Time::from_micros((1 << 50) + seconds * 1_000_000);
+        let age = Retention::Age(Duration::from_secs(5));
+        let entry = |name, i: usize| (name, format!("key/{i}"), format!("number {i}"));
+        m.keyspace_with("fruit", KeyspaceOptions::default().history(age));
+        let fruit = m.db.open_keyspace("fruit").unwrap();
+        m.sim.set_wall_clock(at(1));
+        m.write(&[entry("fruit", 1), entry("fruit", 2)], Durability::Os);
+        fruit.put("gone", "1").unwrap();
+        fruit.delete("gone").unwrap();
+        for seconds in [2, 20, 40] {
+            m.sim.set_wall_clock(at(seconds));
+            fruit.rewrite().unwrap();
+        }
+        assert!(fruit.history("gone", ..).unwrap().next().is_none());
+        fruit.alter(|options| options.history(Retention::All)).unwrap();
+        m.sim.set_wall_clock(at(50));
+        m.write(&[entry("fruit", 2), entry("fruit", 3)], Durability::Os);
+        m.db.flush().unwrap();
+        fruit.put_at("gone", "late", at(1)).unwrap_err();
     });
     add("zstd-in-log", &|m| {
         m.keyspace("stones", Compression::Lz4);
@@ -762,4 +785,15 @@ fn fixtures_stay_small() {
         }
     }
     assert!(bytes < 600 << 10, "{bytes} bytes");
+}
+
+#[test]
+fn a_late_write_from_before_what_was_kept_is_refused() {
+    let dir = copy("good", "retention");
+    let db = Database::open_with(dir.path().join("db"), options()).unwrap();
+    let fruit = db.open_keyspace("fruit").unwrap();
+    let at = |seconds: u64| Time::from_micros((1 << 50) + seconds * 1_000_000);
+    let late = |seconds| fruit.put_at("gone", "late", at(seconds)).map_err(|e| e.kind());
+    assert_eq!((late(1), late(30)), (Err(ErrorKind::Expired), Err(ErrorKind::Expired)));
+    assert_eq!(late(36), Ok(()));
 }

@@ -151,6 +151,7 @@ impl Seeds {
             levels: 2,
             options: vec![("levels".into(), "2".into())],
             history_of: None,
+            kept_since: Time::MIN,
         };
         let historical = KeyspaceDescription { id: 2, history_of: Some(1), ..created.clone() };
         let tree = VersionEdit {
@@ -161,7 +162,9 @@ impl Seeds {
             range_tombstones_added: vec![range("b", Some("d"), 21), range("x", None, 28)],
             ..VersionEdit::default()
         };
-        let renamed = |of: &KeyspaceDescription| KeyspaceDescription { name: "l".into(), ..of.clone() };
+        let kept_since = Time::from_micros(1 << 49);
+        let renamed =
+            |of: &KeyspaceDescription| KeyspaceDescription { name: "l".into(), kept_since, ..of.clone() };
         let altered = [&created, &historical].map(renamed).to_vec();
         let first = DatabaseEdit {
             created: vec![created, historical],

@@ -1,12 +1,22 @@
 //! Random changes of the options of a keyspace, for the suites.
 
 use crate::random::{Draw, Rng};
-use cairn::{Compression, GuardPolicy, KeyspaceOptions, PlacementPolicy, TableFormat};
+use cairn::{Compression, GuardPolicy, KeyspaceOptions, PlacementPolicy, Retention, TableFormat};
+use std::time::Duration;
 
-/// Options that differ from `options` in one to three of those that can be changed. Not in `ttl`: a suite has to know what expires.
+/// Retentions by which nothing goes that a suite writes.
+const ALL: [Retention; 4] = [
+    Retention::All,
+    Retention::Versions(1 << 40),
+    Retention::Age(Duration::from_secs(1 << 40)),
+    Retention::VersionsOrAge(1 << 40, Duration::from_secs(1 << 40)),
+];
+
+/// Options that differ from `options` in one to three of those that can be changed. Not in `ttl`, and of the retentions only in those that keep all: a suite
+/// has to know what expires.
 pub fn altered(mut options: KeyspaceOptions, rng: &mut Rng) -> KeyspaceOptions {
     for _ in 0..rng.between(1, 3) {
-        options = match rng.between(0, 17) {
+        options = match rng.between(0, 18) {
             0 => options.table_format(*rng.pick(&[TableFormat::BTree, TableFormat::SizeClass])),
             1 => options.compression(*rng.pick(&[Compression::None, Compression::Lz4, Compression::Zstd])),
             2 => options.block_size(*rng.pick(&[128, 512, 4096])),
@@ -23,6 +33,10 @@ pub fn altered(mut options: KeyspaceOptions, rng: &mut Rng) -> KeyspaceOptions {
             14 => options.tombstone_percent(*rng.pick(&[0, 10, 50])),
             15 => options.space_target(*rng.pick(&[1.05, 1.5, 4.0])).skip_levels(rng.chance(1, 2)),
             16 => options.placement(*rng.pick(&[PlacementPolicy::InPlace, PlacementPolicy::Hybrid])),
+            17 => match options.history {
+                all if ALL.contains(&all) => options.history(*rng.pick(&ALL)),
+                _ => options,
+            },
             _ => options.large_up_to(*rng.pick(&[0.02, 0.2, 1.0])),
         };
     }

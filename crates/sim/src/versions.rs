@@ -63,6 +63,10 @@ struct Model {
     /// The range deletes, whether a key was there or not.
     ranges: Vec<(Vec<u8>, Vec<u8>, Time)>,
     last: Time,
+    /// By key: an earlier retention may have removed the version of this time, and those before it.
+    forgotten: BTreeMap<Vec<u8>, Time>,
+    /// What was the newest before this time may have been forgotten because of its age: late writes from before may be refused.
+    forgotten_until: Time,
 }
 
 #[derive(Clone, PartialEq)]
@@ -716,7 +720,7 @@ fn kept(model: &Model, retention: Retention, now: Time) -> Vec<Version> {
                 Retention::Age(age) => by_age(age),
                 Retention::VersionsOrAge(n, age) => (i as u64) < n || by_age(age),
             };
-            if is_kept {
+            if is_kept && model.forgotten.get(key).is_none_or(|time| version.time > *time) {
                 kept.push(version);
             }
         }
@@ -775,6 +779,52 @@ fn reads_keep(reads: &Reads<'_>, model: &Model, retention: Retention, now: Time)
     Ok(found.len())
 }
 
+/// Gives the keyspace another retention: what the one before did not keep may be gone.
+fn alter(
+    open: &Open,
+    model: &mut Model,
+    retention: &mut Retention,
+    rng: &mut Rng,
+    clock: Clock,
+) -> Result<()> {
+    let kept = kept(model, *retention, clock.latest);
+    for key in model.versions.keys() {
+        let all = model.of_key(key, Time::MIN, Time::MAX).into_iter();
+        let gone = all.filter(|v| !kept.iter().any(|k| (&k.key, k.time) == (&v.key, v.time)));
+        if let Some(time) = gone.map(|version| version.time).max() {
+            let forgotten = model.forgotten.entry(key.clone()).or_default();
+            *forgotten = time.max(*forgotten);
+        }
+    }
+    if let Some(age) = retention.age() {
+        model.forgotten_until = model.forgotten_until.max(clock.latest.saturating_sub(age));
+    }
+    *retention = match rng.below(4) {
+        0 => Retention::All,
+        1 => Retention::Versions(rng.below(4) + 1),
+        2 => Retention::Age(Duration::from_millis(rng.below(30) + 1)),
+        _ => Retention::VersionsOrAge(rng.below(3) + 1, Duration::from_millis(rng.below(30) + 1)),
+    };
+    open.keyspace.alter(|options| options.history(*retention))
+}
+
+/// Writes to each deleted key just before its delete, which may have been forgotten. Such a write is late, or refused.
+fn before_deletes(open: &Open, model: &mut Model) -> Result<()> {
+    let before = model.clone();
+    for key in before.versions.keys() {
+        let newest = before.of_key(key, Time::MIN, Time::MAX).into_iter().next();
+        let Some(delete) = newest.filter(|version| version.value.is_none()) else { continue };
+        let Some(time) = delete.time.micros().checked_sub(1).map(Time::from_micros) else { continue };
+        match open.keyspace.put_at(key, "before", time) {
+            Ok(()) => model.write(key, time, Some(b"before".to_vec())),
+            Err(error) if error.kind() == ErrorKind::Expired => {}
+            Err(error) => return Err(error),
+        }
+        assert!(open.keyspace.get(key)?.is_none(), "{}, before {delete:?}", key.escape_ascii());
+    }
+    Ok(())
+}
+
 /// A clock that a test moves in both directions.
 #[derive(Clone, Copy)]
 struct Clock {
@@ -806,14 +856,16 @@ fn write_retained(
             break drawn;
         }
     };
-    let skips = rng.below(2) == 0;
+    // An earlier retention may have removed what such a write would be compared with: it is taken if not.
+    let is_unsure = writes.iter().filter_map(|write| write.1).any(|t| t >= from && t < model.forgotten_until);
+    let skips = !is_unsure && rng.below(2) == 0;
     if skips {
         batch.skip_expired();
     }
     let expires = |write: &Write| write.1.is_some_and(|time| time < from);
     let is_refused = !skips && writes.iter().any(expires);
     match open.db.write(batch, Durability::Os) {
-        Err(error) if is_refused && error.kind() == ErrorKind::Expired => return Ok(()),
+        Err(error) if (is_refused || is_unsure) && error.kind() == ErrorKind::Expired => return Ok(()),
         result => result?,
     }
     assert!(!is_refused, "a write from before {from:?} was taken");
@@ -829,8 +881,8 @@ fn write_retained(
     Ok(())
 }
 
-/// Retention beside late writes, snapshots, iterators, reopening and a clock that is set back. Returns the number of comparisons.
-fn retain(seed: u64, retention: Retention, threads: usize, shape: u64) -> Result<u64> {
+/// Retention beside late writes, snapshots, iterators, reopening and a clock that is set back; in half of the jobs it changes. Returns the number of comparisons.
+fn retain(seed: u64, mut retention: Retention, threads: usize, shape: u64) -> Result<u64> {
     let mut rng = Rng::new(seed);
     let env = SimEnv::new(1);
     let options_of_db =
@@ -842,15 +894,21 @@ fn retain(seed: u64, retention: Retention, threads: usize, shape: u64) -> Result
     let options = options(shape).history(retention);
     let mut keyspace = db.keyspace("k", options.clone())?;
     let mut plain = db.keyspace("plain", KeyspaceOptions::default())?;
-    let mut held: Vec<(Snapshot, Model, Time)> = Vec::new();
-    let mut iterators: Vec<(Vec<Version>, Versions, Model, Time)> = Vec::new();
-    let mut lost = 0;
+    let mut held: Vec<(Snapshot, Model, Retention, Time)> = Vec::new();
+    let mut iterators: Vec<(Vec<Version>, Versions, Model, Retention, Time)> = Vec::new();
+    let (mut lost, alters) = (0, rng.below(2) == 0);
     for round in 0..30 {
         let open =
             Open { env: env.clone(), db: db.clone(), keyspace: keyspace.clone(), plain: plain.clone() };
-        for _ in 0..60 {
+        // Deletes are there longer, and expire, if little is written.
+        let batches = if alters && rng.below(2) == 0 { 4 } else { 60 };
+        for _ in 0..batches {
             clock.set(&env, Time::from_micros(clock.now.micros() + rng.below(100)));
             write_retained(&open, &mut model, retention, &mut rng, clock)?;
+        }
+        if alters && rng.below(3) == 0 {
+            alter(&open, &mut model, &mut retention, &mut rng, clock)?;
+            before_deletes(&open, &mut model)?;
         }
         if rng.below(4) == 0 {
             // It may take longer than versions are kept.
@@ -871,11 +929,11 @@ fn retain(seed: u64, retention: Retention, threads: usize, shape: u64) -> Result
         // A note is made at most once a second, and by the threads that look for work.
         clock.set(&env, clock.now.saturating_add(Duration::from_millis(rng.below(30))));
         match rng.below(4) {
-            0 => held.push((db.snapshot(), model.clone(), clock.latest)),
+            0 => held.push((db.snapshot(), model.clone(), retention, clock.latest)),
             1 => {
                 let mut versions = keyspace.changes::<&[u8]>(.., ..)?;
                 let first = versions.next().transpose()?.into_iter().collect();
-                iterators.push((first, versions, model.clone(), clock.latest));
+                iterators.push((first, versions, model.clone(), retention, clock.latest));
             }
             _ => {}
         }
@@ -887,11 +945,11 @@ fn retain(seed: u64, retention: Retention, threads: usize, shape: u64) -> Result
         }
         let all = model.changes((b"", None), Time::MIN, Time::MAX).len();
         lost += all.saturating_sub(reads_keep(&Reads::Now(&keyspace), &model, retention, clock.latest)?);
-        for (snapshot, model, taken) in &held {
-            reads_keep(&Reads::Then(snapshot, &keyspace), model, retention, *taken)?;
+        for (snapshot, model, retention, taken) in &held {
+            reads_keep(&Reads::Then(snapshot, &keyspace), model, *retention, *taken)?;
         }
         // As of times within an age everything is as if nothing had expired.
-        if let Retention::Age(age) = retention {
+        if let (Retention::Age(age), false) = (retention, alters) {
             for _ in 0..3 {
                 let span = age.as_micros() as u64;
                 let time = Time::from_micros(clock.latest.micros() - rng.below(span));
@@ -901,7 +959,7 @@ fn retain(seed: u64, retention: Retention, threads: usize, shape: u64) -> Result
         }
         if rng.below(4) == 0 {
             held.clear();
-            for (mut found, mut rest, model, taken) in iterators.drain(..) {
+            for (mut found, mut rest, model, retention, taken) in iterators.drain(..) {
                 rest.try_for_each(|version| version.map(|version| found.push(version)))?;
                 keeps(&found, &model, retention, taken);
             }
@@ -917,9 +975,14 @@ fn retain(seed: u64, retention: Retention, threads: usize, shape: u64) -> Result
             db = Database::open_in(env.clone(), "/db", options_of_db.clone())?;
             (keyspace, plain) = (db.open_keyspace("k")?, db.open_keyspace("plain")?);
             clock.set(&env, clock.now);
+            if alters {
+                let (db, keyspace, plain) = (db.clone(), keyspace.clone(), plain.clone());
+                before_deletes(&Open { env: env.clone(), db, keyspace, plain }, &mut model)?;
+            }
         }
     }
-    assert!(lost > 300, "{retention}, shape {shape}: {lost} versions have expired");
+    // Where the retention changes, it may be `all` for long.
+    assert!(alters || lost > 300, "{retention}, shape {shape}: {lost} versions have expired");
     let report = db.check(&mut |_| ())?;
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     Ok(30)

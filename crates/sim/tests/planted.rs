@@ -111,6 +111,8 @@ fn suite(bug: Bug) -> Suite {
         | Bug::ExpireDespiteReaders
         | Bug::FollowTheClockBack
         | Bug::ForgetNewestTime
+        | Bug::ForgetEarlierRetention
+        | Bug::AlterDespiteReaders
         | Bug::EndWithNewestRange
         | Bug::AttachBelowVersions => VERSIONS,
         Bug::FilterDespiteReaders | Bug::FilterBesideReaders => FILTERS,

@@ -74,7 +74,9 @@ impl Keyspace {
     /// compactions (such as `max_tables_per_guard`) for those that begin later, which bring the tree into the other shape as far as they go. The
     /// sizes of guards follow `memtable_bytes`: a large change of it makes compactions of much of the last level due. Options
     /// of tables (such as `compression`) hold for flushes, compactions and bulk loads that begin after the call; [`Keyspace::rewrite`] writes the other
-    /// tables again. `engine`, `levels`, `history` and `merge` cannot be changed. `docs/options.md` says it of each option.
+    /// tables again. `history` changes between retentions: what the new one does not keep goes with compactions, what the old one did not keep does not
+    /// come back, and readers from before the call keep what they had. `engine`, `levels`, `merge`, and `history` from or to `none`, cannot be
+    /// changed. `docs/options.md` says it of each option.
     ///
     /// ```
     /// use cairn::{Compression, Database, KeyspaceOptions};

@@ -2,7 +2,7 @@
 
 use crate::events;
 use crate::parts::{Pace, with_evictions};
-use crate::state::{DbInner, FlushedCounts, KeyspaceInner, PanicGuard, PickContext, State};
+use crate::state::{AppliedRetention, DbInner, FlushedCounts, KeyspaceInner, PanicGuard, PickContext, State};
 use crate::sync::Ordering;
 use base::RangeSet;
 use base::planted::{Bug, planted};
@@ -68,7 +68,7 @@ impl DbInner {
             }
             // With a reader, its end makes the tree due.
             let age = match k.inner.is_historical() {
-                true => k.inner.history.only_age(),
+                true => k.inner.retention.lock().beside(None).only_age(),
                 false => k.inner.may_expire().then_some(Duration::ZERO),
             };
             let age = age.filter(|_| oldest.is_none());
@@ -156,6 +156,7 @@ impl DbInner {
         let ranges = keyspace.read_state.load().version.range_tombstones.clone();
         // The same holds for what had expired by now.
         let now = self.moment();
+        let retention = self.note_retention(keyspace, now);
         let snapshots = self.readers_of(keyspace);
         let next_number = || self.new_number();
         let pace = Pace::new(&self.rate_limiter, &*self.env);
@@ -187,7 +188,7 @@ impl DbInner {
         // A move writes nothing but the edit.
         let (outcome, evicted) = match keyspace.historical().filter(|_| !plan.is_move()) {
             None if keyspace.is_historical() => {
-                let mut expiry = self.expiry(keyspace, now, &snapshots).from_horizon(plan.horizon);
+                let mut expiry = self.expiry(retention, now, &snapshots).from_horizon(plan.horizon);
                 (tree::compact(plan, &context, Some(&mut expiry))?, JobOutput::default())
             }
             None => (tree::compact(plan, &context, None)?, JobOutput::default()),
@@ -204,7 +205,7 @@ impl DbInner {
                 let (from, to) = (prefix_of(&plan.from), plan.to.as_deref().map(prefix_of));
                 let version = historical.read_state.load().version.clone();
                 let cuts = EvictedCuts::new(&version, &options, &from, to.as_deref());
-                let expiry = self.expiry(keyspace, now, &snapshots);
+                let expiry = self.expiry(retention, now, &snapshots);
                 with_evictions(&of_historical, (&ranges, self.now()), cuts, expiry, job, |done| {
                     self.discard(&done.added)
                 })?
@@ -260,12 +261,12 @@ impl DbInner {
         Ok(())
     }
 
-    /// What has expired for a job that began to list the readers `snapshots` at `now`.
-    fn expiry(&self, keyspace: &KeyspaceInner, now: Time, snapshots: &[Seq]) -> Expiry {
-        self.note_retention(keyspace, now);
+    /// What has expired by `applied` for a job that noted it at `now` and then listed the readers `snapshots`.
+    fn expiry(&self, applied: AppliedRetention, now: Time, snapshots: &[Seq]) -> Expiry {
+        let retention = applied.beside(snapshots.first().copied());
         let oldest = snapshots.first().map(|&seq| (seq, self.moments.before(seq)));
         let oldest = oldest.filter(|_| !planted(Bug::ExpireDespiteReaders));
-        Expiry::new(keyspace.history, now, oldest)
+        Expiry::new(retention, now, oldest)
     }
 
     fn install_compaction(

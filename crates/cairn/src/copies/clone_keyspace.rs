@@ -6,7 +6,7 @@
 
 use crate::disk::missing;
 use crate::events;
-use crate::state::{DbInner, KeyspaceInner, KeyspaceState, Role, State, check_name};
+use crate::state::{DbInner, KeyspaceInner, KeyspaceState, Role, Settings, State, check_name};
 use crate::sync::Ordering;
 use base::planted::{Bug, planted};
 use base::{Error, Result};
@@ -68,8 +68,8 @@ impl DbInner {
             let id = state.next_keyspace;
             let pair = |source: &Arc<KeyspaceInner>, id, role| {
                 let found = state.keyspaces.get(&source.id).ok_or_else(|| missing(&source.name()))?;
-                let (operator, options) = (source.operator.clone(), source.options());
-                let clone = self.new_keyspace(id, new.to_owned(), options, role, operator, None);
+                let settings = Settings { name: new.to_owned(), ..(*source.settings.load_full()).clone() };
+                let clone = self.new_keyspace(id, settings, role, source.operator.clone(), None);
                 Ok::<_, Error>(Pair { source: source.clone(), version: found.tree.version().clone(), clone })
             };
             let historical =
@@ -110,6 +110,9 @@ impl DbInner {
         if source.may_expire() {
             clone.note_expiries();
         }
+        // Readers from before the source got its retention may read the clone, too.
+        let retention = *source.retention.lock();
+        *clone.retention.lock() = retention;
         clone.newest_time.store(source.newest_time.load(Ordering::Relaxed), Ordering::Relaxed);
         let keyspace = KeyspaceState::new(clone.clone(), tree);
         keyspace.publish(Memtable::empty());

@@ -2,13 +2,13 @@
 
 use crate::events;
 use crate::state::{
-    DROPPED, DbInner, FLUSHED_ALL, FlushedCounts, KeyspaceInner, KeyspaceState, Role, State, Writer,
-    check_name,
+    DROPPED, DbInner, FLUSHED_ALL, FlushedCounts, KeyspaceInner, KeyspaceState, Role, Settings, State,
+    Writer, check_name,
 };
 use crate::sync::Ordering;
 use crate::types::KeyspaceOptions;
 use base::planted::{Bug, planted};
-use base::{Error, ErrorKind, Result};
+use base::{Error, ErrorKind, Result, Time};
 use hashlog::hint_file_name;
 use memtable::Memtable;
 use std::sync::Arc;
@@ -38,13 +38,12 @@ impl DbInner {
             }
             state.next_keyspace
         };
-        let new = |id, options, role, operator| {
-            self.new_keyspace(id, name.to_owned(), options, role, operator, None)
-        };
-        let historical =
-            options.has_history().then(|| new(id + 1, options.historical(), Role::Historical(id), None));
+        let new = |id, settings, role, operator| self.new_keyspace(id, settings, role, operator, None);
+        let settings = Settings { name: name.to_owned(), options, kept_since: Time::MIN };
+        let historical = settings.options.has_history();
+        let historical = historical.then(|| new(id + 1, settings.historical(), Role::Historical(id), None));
         let role = historical.clone().map_or(Role::Plain, Role::Primary);
-        let inner = new(id, options, role, operator);
+        let inner = new(id, settings, role, operator);
         let all = || [Some(&inner), historical.as_ref()].into_iter().flatten();
         let next_keyspace = id + all().count() as u64;
         let created = all().map(|inner| inner.description()).collect();

@@ -5,7 +5,8 @@ use crate::parts::{
     ActiveCalls, Counters, DiskReserve, ExpiryClock, KeptFiles, RateLimiter, Scrub, Snapshots, VisibleSeq,
 };
 use crate::state::{
-    DbInner, ImmutableMemtable, KeyspaceState, Role, Signals, State, Status, Tables, Writer, new_commit,
+    DbInner, ImmutableMemtable, KeyspaceState, Role, Settings, Signals, State, Status, Tables, Writer,
+    new_commit,
 };
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::{Filters, Operators, Options};
@@ -107,7 +108,10 @@ impl DbInner {
                 (None, Some(historical)) => Role::Primary(historical.inner.clone()),
                 (None, None) => Role::Plain,
             };
-            let inner = self.new_keyspace(id, k.name, k.options, role, k.operator, k.hash_log);
+            let inner = {
+                let settings = Settings { name: k.name, options: k.options, kept_since: k.kept_since };
+                self.new_keyspace(id, settings, role, k.operator, k.hash_log)
+            };
             // What is in the files of a keyspace without order is not known.
             let of_tables = || k.tree.version().tables().any(|(_, table)| table.meta.expiry.is_some());
             if k.has_expiries || inner.hash_log.is_some() || of_tables() {

@@ -218,7 +218,7 @@ impl Recovery {
         let mut edit = DatabaseEdit {
             created: keyspaces
                 .iter()
-                .map(|(id, k)| k.options.description(*id, &k.name, k.history_of))
+                .map(|(id, k)| k.options.description(*id, &k.name, k.history_of, k.kept_since))
                 .collect(),
             next_file: self.parts.next_file.load(Ordering::Relaxed),
             next_keyspace: self.state.next_keyspace,
@@ -339,6 +339,7 @@ pub(super) fn keyspaces_of(
             operator,
             name: found.description.name.clone(),
             history_of: found.description.history_of,
+            kept_since: found.description.kept_since,
             historical: historical.get(id).copied(),
             hash_log,
             hints_found: found.hints.clone(),

@@ -7,7 +7,7 @@
 
 use crate::state::HashLog;
 use crate::types::{KeyspaceOptions, Merge};
-use base::{ErrorKind, MergeOperator, RangeSet, Result};
+use base::{ErrorKind, MergeOperator, RangeSet, Result, Time};
 use hashlog::HintFile;
 use memtable::Memtable;
 use std::collections::BTreeMap;
@@ -27,6 +27,8 @@ pub(crate) struct Replayed {
     pub name: String,
     /// The number of the keyspace whose older versions this one has, if it is a historical one.
     pub history_of: Option<u64>,
+    /// See [`Settings::kept_since`](crate::state::Settings::kept_since).
+    pub kept_since: Time,
     /// The number of the keyspace that has the older versions, if this one has history.
     pub historical: Option<u64>,
     /// What finds its flushed entries, if it has no order, and the hint files in the manifest.
@@ -57,6 +59,7 @@ impl Replayed {
             options: self.options.clone(),
             name: self.name.clone(),
             history_of: self.history_of,
+            kept_since: self.kept_since,
             historical: self.historical,
             hash_log: self.hash_log.clone(),
             hints_found: BTreeMap::new(),

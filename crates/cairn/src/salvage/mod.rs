@@ -230,6 +230,9 @@ impl Salvage<'_> {
         values: &mut Values,
     ) -> Result<()> {
         let keyspace = db.create_keyspace(&source.name, source.options.clone())?;
+        if source.kept_since > Time::MIN {
+            keyspace.database().keep_since(&keyspace.inner, source.kept_since)?;
+        }
         let mut written = SalvagedKeyspace { name: source.name.clone(), ..SalvagedKeyspace::default() };
         // Without a manifest the numbers of bulk loads are not known.
         let sorts = source.tables.iter().any(|table| !table.is_named);

@@ -4,7 +4,7 @@ use super::report::{Loss, SalvageReport, SalvagedFile};
 use crate::open::Files;
 use crate::state::Tables;
 use crate::types::{KeyspaceOptions, Merge, Options, Preset, Problem, Retention};
-use base::{Error, ErrorKind, RangeSet, Result, Seq};
+use base::{Error, ErrorKind, RangeSet, Result, Seq, Time};
 use env::Env;
 use hashlog::{HintFile, HintOwner};
 use memtable::Memtable;
@@ -21,6 +21,8 @@ pub(super) struct KeyspaceSource {
     pub options: KeyspaceOptions,
     /// The number of the keyspace whose older versions it has, if it is a historical one.
     pub history_of: Option<u64>,
+    /// If it has history: late writes from before this time are refused.
+    pub kept_since: Time,
     /// Its tables that can be read, at least in part.
     pub tables: Vec<TableSource>,
     /// Its entries in the logs.
@@ -55,6 +57,7 @@ struct Known {
     name: String,
     options: KeyspaceOptions,
     history_of: Option<u64>,
+    kept_since: Time,
 }
 
 /// A table that can be read at least in part, with the result of its survey.
@@ -156,7 +159,8 @@ impl<'a> Salvage<'a> {
                 continue;
             }
             let name = self.free_name(name);
-            self.add(id, Known { name, options: KeyspaceOptions::preset(Preset::HashLog), history_of: None });
+            let options = KeyspaceOptions::preset(Preset::HashLog);
+            self.add(id, Known { name, options, ..Known::default() });
         }
         Ok(())
     }
@@ -231,10 +235,10 @@ impl<'a> Salvage<'a> {
                 if let Some(primary) = history_of.filter(|primary| !self.remains.dropped.contains(primary)) {
                     // It may have no table of its own.
                     let options = KeyspaceOptions::default().history(Retention::All);
-                    let of = Known { name: name.clone(), options, history_of: None };
+                    let of = Known { name: name.clone(), options, ..Known::default() };
                     known.entry(primary).or_insert(of);
                 }
-                known.insert(owner.number, Known { name, options, history_of });
+                known.insert(owner.number, Known { name, options, history_of, ..Known::default() });
             }
         }
         for created in created {
@@ -244,8 +248,12 @@ impl<'a> Salvage<'a> {
                     self.note(format!("keyspace {:?}: {e}; it has the default now", created.name));
                 }
             }
-            let (name, history_of) = (created.name, created.history_of);
-            known.insert(created.id, Known { name, options, history_of });
+            let KeyspaceDescription { id, name, history_of, mut kept_since, .. } = created;
+            // The new database does not know as of which times retention has removed versions.
+            if let Some((state, age)) = self.state.as_ref().zip(options.history.age()) {
+                kept_since = kept_since.max(state.retention_time.saturating_sub(age));
+            }
+            known.insert(id, Known { name, options, history_of, kept_since });
         }
         let mut older = Vec::new();
         for (id, known) in known.into_iter().rev() {
@@ -265,8 +273,9 @@ impl<'a> Salvage<'a> {
     }
 
     fn add(&mut self, id: u64, known: Known) {
-        let Known { name, options, history_of } = known;
-        self.keyspaces.insert(id, KeyspaceSource { name, options, history_of, ..KeyspaceSource::default() });
+        let Known { name, options, history_of, kept_since } = known;
+        let source = KeyspaceSource { name, options, history_of, kept_since, ..KeyspaceSource::default() };
+        self.keyspaces.insert(id, source);
     }
 
     fn is_taken(&self, name: &str) -> bool {

@@ -3,7 +3,7 @@
 use super::db_state::State;
 use super::filter_jobs::{FilterJobs, KeyspaceFilter};
 use super::hash_log::HashLog;
-use super::keyspace_inner::{KeyspaceInner, OPEN, Role};
+use super::keyspace_inner::{AppliedRetention, KeyspaceInner, OPEN, Role};
 use super::read_state::ReadState;
 use super::settings::{Settings, WriteSettings};
 use super::status::{Signals, Status};
@@ -15,11 +15,12 @@ use crate::parts::{
     Moments, RateLimiter, RetiredMemtables, Scrub, Snapshots, TaskJobs, VisibleSeq, whole,
 };
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering};
-use crate::types::{Filters, IoStats, KeyspaceOptions, Limits, Operators, Options};
+use crate::types::{Filters, IoStats, Limits, Operators, Options};
 use crate::wal::Logs;
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, MergeOperator, Result, Seq, Time};
 use env::{Env, FileLock, ForkGuard};
+use history::Retention;
 use memtable::{Memtable, SpareMemory};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -127,10 +128,19 @@ impl DbInner {
         Time::from_micros(wall.micros().saturating_sub(1))
     }
 
-    /// Notes that versions of a keyspace are removed as of a [`DbInner::moment`], before they are. Then all that is written from now on is
-    /// later, also if the clock is set back, and writes whose times lie before what was kept are told from others.
-    pub(crate) fn note_retention(&self, keyspace: &KeyspaceInner, moment: Time) {
-        if keyspace.history.age().is_some() {
+    /// The retention of a keyspace, for a job that removes versions as of a [`DbInner::moment`]. This is noted before they are. Then all that is
+    /// written from now on is later, also if the clock is set back, and writes whose times lie before what was kept are told from others.
+    ///
+    /// Both under one lock: an alteration that has replaced the retention finds what jobs with the old one have noted. The job lists the readers
+    /// after this call: so it finds those from before the alteration that gave it its retention.
+    pub(crate) fn note_retention(&self, keyspace: &KeyspaceInner, moment: Time) -> AppliedRetention {
+        let applied = keyspace.retention.lock();
+        self.note_age(applied.retention, moment);
+        *applied
+    }
+
+    fn note_age(&self, retention: Retention, moment: Time) {
+        if retention.age().is_some() {
             self.retention_time.fetch_max(moment.micros(), Ordering::AcqRel);
             self.last_time.fetch_max(moment.micros(), Ordering::AcqRel);
         }
@@ -147,9 +157,7 @@ impl DbInner {
     /// The time up to which versions of a historical keyspace must have ended, or the expiries of other entries must lie, to have expired, if time
     /// alone makes any expire: for the moment at which its oldest reader began. `now` was read before the readers were listed.
     pub(crate) fn horizon(&self, keyspace: &KeyspaceInner, now: Time, oldest: Option<Seq>) -> Option<Time> {
-        let horizon = self.horizon_at(keyspace, now, oldest)?;
-        self.note_retention(keyspace, now);
-        Some(horizon)
+        self.horizon_by(keyspace, now, oldest, |retention| self.note_age(retention, now))
     }
 
     /// The same, for statistics: nothing is removed because of it.
@@ -159,11 +167,24 @@ impl DbInner {
         now: Time,
         oldest: Option<Seq>,
     ) -> Option<Time> {
+        self.horizon_by(keyspace, now, oldest, |_| ())
+    }
+
+    fn horizon_by(
+        &self,
+        keyspace: &KeyspaceInner,
+        now: Time,
+        oldest: Option<Seq>,
+        note: impl FnOnce(Retention),
+    ) -> Option<Time> {
         if !keyspace.is_historical() {
             return keyspace.may_expire().then(|| self.expired_by(keyspace, now, oldest));
         }
-        let age = keyspace.history.only_age()?;
         let moment = oldest.map_or(now, |seq| self.moments.before(seq).min(now));
+        let applied = keyspace.retention.lock();
+        let retention = applied.beside(oldest);
+        let age = retention.only_age()?;
+        note(retention);
         Some(moment.saturating_sub(age))
     }
 
@@ -254,12 +275,12 @@ impl DbInner {
     pub(crate) fn new_keyspace(
         &self,
         id: u64,
-        name: String,
-        options: KeyspaceOptions,
+        settings: Settings,
         role: Role,
         operator: Option<Arc<dyn MergeOperator>>,
         hash_log: Option<Arc<HashLog>>,
     ) -> Arc<KeyspaceInner> {
+        let Settings { name, options, .. } = &settings;
         let hash_log = options.is_hash_log().then(|| hash_log.unwrap_or_else(|| Arc::new(HashLog::new(id))));
         let read_state = ReadState {
             memtable: Memtable::empty(),
@@ -276,7 +297,7 @@ impl DbInner {
             Role::Plain | Role::Historical(_) => (0, Limits::PLAIN, Arc::default()),
         };
         let filter = match role {
-            Role::Plain => self.filters.get(&name),
+            Role::Plain => self.filters.get(name),
             Role::Primary(_) | Role::Historical(_) => None,
         };
         let filter = filter.map(|filter| KeyspaceFilter::new(filter.clone(), self.filter_jobs.clone()));
@@ -294,9 +315,9 @@ impl DbInner {
             limits,
             newest_time: AtomicU64::new(0),
             database: self.identity,
-            for_writes: WriteSettings::new(&self.options, &options),
+            for_writes: WriteSettings::new(&self.options, &settings),
             merge: options.merge.clone(),
-            history: options.history,
+            retention: Mutex::new(AppliedRetention { retention: options.history, since: 0 }),
             read_state: ArcSwap::from_pointee(read_state),
             filter,
             clock: self.clock.clone(),
@@ -310,7 +331,7 @@ impl DbInner {
             memtables_due: self.signals.memtables_due.clone(),
             dead: DeadRanges::new(self.options.dead_range_entries),
             counters,
-            settings: ArcSwap::from_pointee(Settings { name, options }),
+            settings: ArcSwap::from_pointee(settings),
         })
     }
 

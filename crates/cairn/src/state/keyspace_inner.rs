@@ -6,13 +6,13 @@ use super::read_at::ReadAt;
 use super::read_state::{ReadState, expiry_len};
 use super::settings::{Settings, WriteSettings};
 use crate::parts::{DeadRanges, ExpiryClock, FlushGeneration, HeldSeqs, KeyspaceCounters};
-use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::types::{KeyspaceOptions, Limits, Merge, Options, Ttl};
 use crate::wal::Entry;
 use base::expiry::MAX_EXPIRING_LEN;
 use base::limits::MAX_KEYSPACE_NAME_LEN;
 use base::planted::{Bug, planted};
-use base::{EntryKind, Error, ErrorKind, MergeOperator, Result, Slice, Time, Trailer};
+use base::{EntryKind, Error, ErrorKind, MergeOperator, Result, Seq, Slice, Time, Trailer};
 use hashlog::{HintFile, HintOwner};
 use history::Retention;
 use memtable::LogPlace;
@@ -28,6 +28,25 @@ pub(crate) enum Role {
     Primary(Arc<KeyspaceInner>),
     /// It has the older versions of the keyspace with this number. Applications do not see it.
     Historical(u64),
+}
+
+/// A retention, and the readers that it concerns.
+#[derive(Clone, Copy)]
+pub(crate) struct AppliedRetention {
+    pub retention: Retention,
+    /// Readers at smaller numbers may have begun with another one. (So may those at the next smaller number that began later: nothing was written
+    /// meanwhile.)
+    pub since: Seq,
+}
+
+impl AppliedRetention {
+    /// What a job applies beside this oldest reader: while there is one from before an alteration, all versions are kept for it.
+    pub(crate) fn beside(self, oldest: Option<Seq>) -> Retention {
+        match oldest.is_some_and(|seq| seq < self.since) && !planted(Bug::AlterDespiteReaders) {
+            true => Retention::All,
+            false => self.retention,
+        }
+    }
 }
 
 /// The state of a keyspace that its handles, batches and cursors share.
@@ -51,8 +70,8 @@ pub(crate) struct KeyspaceInner {
     pub for_writes: WriteSettings,
     /// The option `merge`, which stays.
     pub merge: Merge,
-    /// The option `history`, which stays.
-    pub history: Retention,
+    /// The option `history`, as compactions apply it: see [`DbInner::note_retention`](super::DbInner::note_retention).
+    pub retention: Mutex<AppliedRetention>,
     pub read_state: ArcSwap<ReadState>,
     /// Its compaction filter.
     pub filter: Option<KeyspaceFilter>,
@@ -405,7 +424,7 @@ impl KeyspaceInner {
 
     /// What the manifest keeps of it with other settings.
     pub(crate) fn description_with(&self, settings: &Settings) -> tree::KeyspaceDescription {
-        settings.options.description(self.id, &settings.name, self.history_of())
+        settings.options.description(self.id, &settings.name, self.history_of(), settings.kept_since)
     }
 
     /// The options of its tree.
@@ -416,7 +435,7 @@ impl KeyspaceInner {
 
     /// Replaces the settings. The caller holds the manifest, which has them, and sets the options of the tree.
     pub(crate) fn set_settings(&self, database: &Options, settings: Settings) {
-        self.for_writes.set(database, &settings.options);
+        self.for_writes.set(database, &settings);
         self.charges.set_seek_cost(settings.options.seek_cost);
         self.settings.store(Arc::new(settings));
     }

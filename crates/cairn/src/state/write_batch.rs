@@ -226,8 +226,7 @@ impl Batch {
         if self.takes_any_time {
             return false;
         }
-        let ages = self.keyspaces.iter().filter_map(|written| written.keyspace.history.age());
-        let horizon = ages.min().map(|age| now.saturating_sub(age));
+        let horizon = self.keyspaces.iter().map(|w| w.keyspace.for_writes.kept_from(now)).max();
         self.earliest.zip(horizon).is_some_and(|(earliest, horizon)| earliest < horizon)
     }
 

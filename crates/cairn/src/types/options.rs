@@ -5,7 +5,7 @@
 
 use super::merge::Merge;
 use base::duration::{duration_text, parse_duration};
-use base::{Error, ErrorKind, Result};
+use base::{Error, ErrorKind, Result, Time};
 use history::Retention;
 use std::fmt;
 use std::path::Path;
@@ -471,14 +471,17 @@ impl KeyspaceOptions {
             "memtable_bytes" => "the next memtable; guards follow by compactions",
             "table_format" | "compression" | "block_size" | "filter_bits_per_key" => "the next table",
             // What is on disk, or in memory, has the form that they ask for.
-            "engine" | "levels" | "history" | "merge" => FIXED,
+            "engine" | "levels" | "merge" => FIXED,
+            "history" => "the next compaction; not from or to `none`",
             _ => "the next compaction",
         }
     }
 
-    /// Whether an option stays what it was when the keyspace was created.
-    pub(crate) fn is_fixed(name: &str) -> bool {
-        KeyspaceOptions::changes(name) == FIXED
+    /// The first option whose change to what it is in `other` is refused: name, value here and value there.
+    pub(crate) fn refused_change(&self, other: &KeyspaceOptions) -> Option<(&'static str, String, String)> {
+        let gets_history = self.has_history() != other.has_history();
+        let is_refused = |name| KeyspaceOptions::changes(name) == FIXED || name == "history" && gets_history;
+        self.changed(other).into_iter().find(|(name, ..)| is_refused(name))
     }
 
     /// What the manifest keeps of keyspace `id` with this name.
@@ -487,9 +490,11 @@ impl KeyspaceOptions {
         id: u64,
         name: &str,
         history_of: Option<u64>,
+        kept_since: Time,
     ) -> tree::KeyspaceDescription {
         let options = self.to_pairs().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        tree::KeyspaceDescription { id, name: name.to_owned(), levels: self.levels, options, history_of }
+        let name = name.to_owned();
+        tree::KeyspaceDescription { id, name, levels: self.levels, options, history_of, kept_since }
     }
 
     /// Whether older versions are kept.

@@ -84,10 +84,9 @@ impl DbInner {
     pub(super) fn is_newest(&self, keyspace: &KeyspaceInner, time: Option<Time>) -> bool {
         let Some(time) = time else { return true };
         let now = self.env.wall_clock();
-        let age = keyspace.history.age();
         time.micros() >= keyspace.newest_time.load(Ordering::Relaxed)
             && !self.is_too_far_ahead(time, now)
-            && age.is_none_or(|age| time >= now.max(self.retention_time()).saturating_sub(age))
+            && time >= keyspace.for_writes.kept_from(now.max(self.retention_time()))
     }
 
     fn is_too_far_ahead(&self, time: Time, now: Time) -> bool {
@@ -201,11 +200,9 @@ fn with_late_writes(batch: &Batch, seq: Seq, newest: &[Time], now: &dyn Fn() -> 
             Some(time) if time < newest[place] => keyspace.end_of_version_at(entry.key, time, seq)?,
             _ => None,
         };
-        if let Some(horizon) = keyspace.history.age().map(|age| now().saturating_sub(age))
-            && entry.time.is_some_and(|time| time < horizon)
-            && !batch.takes_any_time
-        {
-            // The horizon is read after the look-up: what it did not find because it had expired had ended before this horizon.
+        // The horizon is read after the look-up: what it did not find because it had expired had ended before this horizon.
+        let horizon = keyspace.for_writes.kept_from(now());
+        if entry.time.is_some_and(|time| time < horizon) && !batch.takes_any_time {
             match batch.skips_expired {
                 true => continue,
                 false => return Err(expired(keyspace, time, horizon)),
@@ -273,12 +270,14 @@ fn share_keys(batch: &Batch, ready: &[Member]) -> bool {
 
 #[cold]
 fn expired(keyspace: &KeyspaceInner, time: Time, horizon: Time) -> Error {
+    let settings = keyspace.settings.load();
+    let earlier = if horizon > settings.kept_since { "" } else { "; an earlier retention kept less" };
     let message = format!(
-        "keyspace {:?}: a write at {} us lies before {} us, from when on versions are kept ({})",
-        keyspace.name(),
+        "keyspace {:?}: a write at {} us lies before {} us, from when on versions are kept ({}{earlier})",
+        settings.name,
         time.micros(),
         horizon.micros(),
-        keyspace.history
+        settings.options.history
     );
     Error::new(ErrorKind::Expired, message)
 }

@@ -33,6 +33,9 @@ pub struct KeyspaceDescription {
     /// If it is a historical keyspace, which only the library sees: the number of the keyspace whose older versions it has. It has the same
     /// name.
     pub history_of: Option<u64>,
+    /// If it has history: late writes from before this time are refused, because an earlier retention may have removed deletes from before it, and
+    /// versions that had ended by then. [`Time::MIN`]: none has.
+    pub kept_since: Time,
 }
 
 /// One edit of the whole database. Applied whole or not at all.
@@ -102,14 +105,20 @@ const MAX_OPTION_LEN: usize = 4096;
 /// The name of the pair among the options that has [`KeyspaceDescription::history_of`]: an older Cairn refuses it.
 const HISTORY_OF: &str = "history_of";
 
+/// The same for [`KeyspaceDescription::kept_since`], in microseconds, if it is not [`Time::MIN`].
+const KEPT_SINCE: &str = "kept_since";
+
 impl KeyspaceDescription {
     fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.id);
         put_bytes(out, self.name.as_bytes());
         put_varint(out, self.levels as u64);
         let history_of = self.history_of.map(|id| (HISTORY_OF.to_owned(), id.to_string()));
-        put_varint(out, (self.options.len() + history_of.iter().len()) as u64);
-        for (name, value) in self.options.iter().chain(&history_of) {
+        let since = Some(self.kept_since).filter(|since| *since > Time::MIN);
+        let since = since.map(|since| (KEPT_SINCE.to_owned(), since.micros().to_string()));
+        let others = || history_of.iter().chain(&since);
+        put_varint(out, (self.options.len() + others().count()) as u64);
+        for (name, value) in self.options.iter().chain(others()) {
             put_bytes(out, name.as_bytes());
             put_bytes(out, value.as_bytes());
         }
@@ -121,16 +130,17 @@ impl KeyspaceDescription {
         let name = text(reader.bytes(MAX_KEYSPACE_NAME_LEN)?)?;
         let levels = reader.len(MAX_LEVELS)?;
         let count = reader.len(MAX_OPTIONS)?;
-        let (mut options, mut history_of) = (Vec::new(), None);
+        let (mut options, mut history_of, mut kept_since) = (Vec::new(), None, Time::MIN);
         for _ in 0..count {
             let option = text(reader.bytes(MAX_OPTION_LEN)?)?;
             let value = text(reader.bytes(MAX_OPTION_LEN)?)?;
-            match option == HISTORY_OF {
-                true => history_of = Some(value.parse().ok()?),
-                false => options.push((option, value)),
+            match &option[..] {
+                HISTORY_OF => history_of = Some(value.parse().ok()?),
+                KEPT_SINCE => kept_since = Time::from_micros(value.parse().ok()?),
+                _ => options.push((option, value)),
             }
         }
-        (levels > 0).then_some(KeyspaceDescription { id, name, levels, options, history_of })
+        (levels > 0).then_some(KeyspaceDescription { id, name, levels, options, history_of, kept_since })
     }
 }
 
@@ -263,17 +273,22 @@ mod tests {
             levels: 2,
             options: vec![("levels".into(), "2".into())],
             history_of: None,
+            kept_since: Time::MIN,
         };
         let historical = KeyspaceDescription { id: 4, history_of: Some(3), ..plain.clone() };
+        let altered = KeyspaceDescription { kept_since: Time::from_micros(7), ..plain.clone() };
         let last_time = Time::from_micros(1 << 50);
         let retention_time = Time::from_micros(1 << 49);
         let created = vec![plain, historical.clone()];
-        let edit = DatabaseEdit { created, last_time, retention_time, ..DatabaseEdit::default() };
+        let altered = vec![altered];
+        let edit = DatabaseEdit { created, altered, last_time, retention_time, ..DatabaseEdit::default() };
         assert_eq!(DatabaseEdit::decode(&edit.encode()), Some(edit));
-        let mut hostile = historical;
-        (hostile.history_of, hostile.options) = (None, vec![(HISTORY_OF.into(), "x".into())]);
-        let hostile = DatabaseEdit { created: vec![hostile], ..DatabaseEdit::default() };
-        assert_eq!(DatabaseEdit::decode(&hostile.encode()), None, "no number");
+        for name in [HISTORY_OF, KEPT_SINCE] {
+            let mut hostile = historical.clone();
+            (hostile.history_of, hostile.options) = (None, vec![(name.into(), "x".into())]);
+            let hostile = DatabaseEdit { created: vec![hostile], ..DatabaseEdit::default() };
+            assert_eq!(DatabaseEdit::decode(&hostile.encode()), None, "no number");
+        }
     }
 
     /// A regression test: the decoder computed the number after it, which overflowed (found by the fuzz target
