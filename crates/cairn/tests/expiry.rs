@@ -96,6 +96,18 @@ fn an_expired_entry_is_invisible_at_once_to_every_read() -> Result<()> {
             for key in ["a", "d", "e"] {
                 assert_eq!(k.get_with_expiry(key)?.unwrap().1, None, "{name} {key}");
             }
+            let (before, mut open) = (db.snapshot(), db.begin());
+            for key in ["a", "b", "c", "d", "e", "absent"] {
+                let found = k.get_with_expiry(key)?;
+                assert_eq!(before.get_with_expiry(&k, key)?, found, "{name} {key}");
+                assert_eq!(open.get_with_expiry(&k, key)?, found, "{name} {key}");
+            }
+            open.put_until(&k, "a", "own", at(15))?;
+            open.delete(&k, "b")?;
+            assert_eq!(open.get_with_expiry(&k, "a")?.unwrap(), ("own".as_bytes().into(), Some(at(15))));
+            assert_eq!(open.get_with_expiry(&k, "b")?, None, "{name}");
+            open.rollback();
+            drop(before);
             env.set_wall_clock(Time::from_micros(at(10).micros() - 1));
             assert_eq!(seen(&k)?, "abcde", "{name}");
             let snapshot = db.snapshot();

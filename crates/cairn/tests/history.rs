@@ -258,6 +258,8 @@ fn a_write_before_what_is_kept_is_refused_or_left_out() -> Result<()> {
     batch.skip_expired();
     db.write(batch, Durability::Sync)?;
     keyspace.put("d", "after a batch of which nothing was left")?;
+    assert_eq!(keyspace.stats().skipped_writes, 2);
+    assert!(keyspace.stats().to_string().contains("2 late writes from before what is kept were left out"));
     assert_eq!(keyspace.changes::<&[u8]>(.., ..)?.count(), 3);
     let far = now.saturating_add(Duration::from_secs(2 * 86_400));
     assert_eq!(keyspace.put_at("a", "", far).unwrap_err().kind(), ErrorKind::InvalidArgument);

@@ -192,6 +192,22 @@ impl Reads<'_> {
         })
     }
 
+    fn recent(&self, keys: (&[u8], Option<&[u8]>)) -> Result<Found<'_, EntryAt>> {
+        Ok(match self {
+            Reads::Now(k) => Box::new(k.recent::<&[u8]>(range(keys))?),
+            Reads::Then(snapshot, k) => Box::new(snapshot.recent::<&[u8]>(k, range(keys))?),
+            Reads::Within(transaction, k) => Box::new(transaction.recent::<&[u8]>(k, range(keys))?),
+        })
+    }
+
+    fn get_at(&self, key: &[u8], time: Time) -> Result<Option<Version>> {
+        match self {
+            Reads::Now(k) => k.get_at(key, time),
+            Reads::Then(snapshot, k) => snapshot.get_at(k, key, time),
+            Reads::Within(transaction, k) => transaction.get_at(k, key, time),
+        }
+    }
+
     fn multi_get_at(&self, keys: &[Vec<u8>], time: Time) -> Result<Vec<Option<Version>>> {
         match self {
             Reads::Now(k) => k.multi_get_at(keys, time),
@@ -293,6 +309,13 @@ fn compare(reads: &Reads<'_>, model: &Model, rng: &mut Rng) -> Result<()> {
         let key = key(rng.below(KEYS));
         let expected = model.of_key(&key, from, to);
         same("history", reads.history(&key, from, to)?, &expected)?;
+        same("history, backward", reads.history(&key, from, to)?.rev(), &reversed(expected))?;
+        assert!(reads.get_at(&key, from)? == model.at(&key, from), "get_at");
+    }
+    for keys in [whole, part] {
+        let expected = model.range_at(keys, Time::MAX);
+        same("recent", reads.recent(keys)?, &expected)?;
+        same("recent, backward", reads.recent(keys)?.rev(), &reversed(expected))?;
     }
     let newest = model.range_at(whole, Time::MAX);
     let entries = reads.entries()?;

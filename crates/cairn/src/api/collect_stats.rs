@@ -53,6 +53,7 @@ pub(crate) fn keyspace_stats(db: &DbInner, keyspace: &KeyspaceInner, cursors: He
         waiting_bytes: if keyspace.is_historical() { 0 } else { stale_bytes(version) },
         expired_bytes: horizon.map_or(0, |horizon| expired_bytes(version, horizon)),
         expired_entries: keyspace.counters.expired.load(Ordering::Relaxed),
+        skipped_writes: keyspace.counters.skipped.load(Ordering::Relaxed),
         has_filter: keyspace.filter.is_some(),
         filter_dropped: keyspace.counters.filter_dropped.load(Ordering::Relaxed),
         filter_replaced: keyspace.counters.filter_replaced.load(Ordering::Relaxed),

@@ -75,6 +75,20 @@ impl Snapshot {
         self.read(keyspace, |read_state| keyspace.inner.get_in(read_state, key.as_ref(), &self.at()))
     }
 
+    /// The value that `key` had, and the time from which on it is not seen, if it has one. See [`Keyspace::get_with_expiry`].
+    ///
+    /// # Errors
+    /// As for [`Snapshot::get`].
+    pub fn get_with_expiry(
+        &self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Option<(Slice, Option<Time>)>> {
+        let (at, _measured) = (self.at(), self.measure(Operation::Get));
+        let get = |read_state: &ReadState| keyspace.inner.get_in(read_state, key.as_ref(), &at);
+        Ok(self.read(keyspace, get)?.map(|value| (value, at.soonest())))
+    }
+
     /// The value that `key` had, if it is known without waiting for the disk. See [`Keyspace::try_get`].
     ///
     /// # Errors

@@ -257,7 +257,7 @@ impl DbInner {
         let given_up =
             files.iter().filter(|file| self.tables.segments.note_failure(file.file, error)).count();
         if given_up > 0 {
-            events::error!(error = %error, "values cannot be collected: {given_up} files are left alone");
+            events::error!(error = %error, files = given_up, "values cannot be collected: files are left alone");
         }
         given_up > 0
     }

@@ -104,6 +104,8 @@ pub(crate) struct KeyspaceCounters {
     pub reasons: Mutex<BTreeMap<tree::Reason, u64>>,
     /// Entries that flushes and compactions have dropped, or replaced by tombstones, because they had expired.
     pub expired: AtomicU64,
+    /// Late writes that were left out.
+    pub skipped: AtomicU64,
     /// Entries that the compaction filter has dropped, and those that it has replaced.
     pub filter_dropped: AtomicU64,
     pub filter_replaced: AtomicU64,

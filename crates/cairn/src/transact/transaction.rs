@@ -154,8 +154,11 @@ impl Transaction {
         Ok(found)
     }
 
-    fn stored(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Slice>> {
-        self.look(Operation::Get, keyspace, |read_state, at| keyspace.inner.get_in(read_state, key, at))
+    fn stored(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<(Slice, Option<Time>)>> {
+        self.look(Operation::Get, keyspace, |read_state, at| {
+            let found = keyspace.inner.get_in(read_state, key, at)?;
+            Ok(found.map(|value| (value, at.soonest())))
+        })
     }
 
     /// The value of `key`. See [`Keyspace::get`].
@@ -163,14 +166,27 @@ impl Transaction {
     /// # Errors
     /// As for [`Snapshot::get`].
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        Ok(self.get_with_expiry(keyspace, key)?.map(|(value, _)| value))
+    }
+
+    /// The value of `key`, and the time from which on it is not seen, if it has one. See [`Keyspace::get_with_expiry`].
+    ///
+    /// # Errors
+    /// As for [`Snapshot::get`].
+    pub fn get_with_expiry(
+        &self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Option<(Slice, Option<Time>)>> {
         let key = key.as_ref();
         match self.own(keyspace).map_or(Own::None, |own| own.get(key, self.snapshot.0.now)) {
-            Own::Value(own) => Ok(Some(own.value)),
+            Own::Value(own) => Ok(Some((own.value, own.expiry))),
             Own::Deleted => Ok(None),
             Own::Operand(operand) => {
                 self.note_key(keyspace, key)?;
-                let stored = self.stored(keyspace, key)?;
-                join(&keyspace.inner, key, stored, operand).map(Some)
+                // Where an entry may expire there are no operands.
+                let stored = self.stored(keyspace, key)?.map(|(value, _)| value);
+                join(&keyspace.inner, key, stored, operand).map(|value| Some((value, None)))
             }
             Own::None if planted(Bug::ForgetAbsentReads) => {
                 let found = self.stored(keyspace, key)?;

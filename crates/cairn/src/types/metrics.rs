@@ -51,7 +51,7 @@ const OF_DATABASE: [Of<Stats>; 34] = [
     ("keyspaces", "Keyspaces.", |s| s.keyspaces.len() as f64),
 ];
 
-const OF_KEYSPACE: [Of<KeyspaceStats>; 15] = [
+const OF_KEYSPACE: [Of<KeyspaceStats>; 16] = [
     ("memtable_bytes", "Bytes in the active memtable.", |k| k.memtable_bytes as f64),
     ("immutable_memtables", "Memtables that wait for a flush.", |k| k.immutable_memtables as f64),
     ("table_bytes", "Bytes of tables.", |k| k.table_bytes as f64),
@@ -63,6 +63,7 @@ const OF_KEYSPACE: [Of<KeyspaceStats>; 15] = [
     ("waiting_bytes", "Bytes of older versions that compactions have not met.", |k| k.waiting_bytes as f64),
     ("expired_bytes", "Bytes of expired entries that are still there.", |k| k.expired_bytes as f64),
     ("expired_entries_total", "Expired entries that were dropped.", |k| k.expired_entries as f64),
+    ("skipped_writes_total", "Late writes that were left out.", |k| k.skipped_writes as f64),
     ("filter_dropped_total", "Entries dropped by the compaction filter.", |k| k.filter_dropped as f64),
     ("filter_replaced_total", "Values replaced by the compaction filter.", |k| k.filter_replaced as f64),
     ("index_entries", "Entries of the index without order.", |k| {

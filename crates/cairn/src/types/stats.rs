@@ -256,6 +256,8 @@ pub struct KeyspaceStats {
     /// Entries with an expiry that flushes and compactions have dropped, or replaced by tombstones, because they had expired. Those of tables that
     /// were removed as a whole are counted, too.
     pub expired_entries: u64,
+    /// Late writes from before what the retention keeps that [`Batch::skip_expired`](crate::Batch::skip_expired) has left out since the opening.
+    pub skipped_writes: u64,
     /// Whether it has a [compaction filter](crate::CompactionFilter).
     pub has_filter: bool,
     /// Entries that the [compaction filter](crate::CompactionFilter) has dropped since the opening. One whose older versions lie deeper counts once.

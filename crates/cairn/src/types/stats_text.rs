@@ -198,6 +198,9 @@ impl fmt::Display for KeyspaceStats {
         if self.expired_entries > 0 {
             writeln!(f, "{} entries had expired and were dropped", self.expired_entries)?;
         }
+        if self.skipped_writes > 0 {
+            writeln!(f, "{} late writes from before what is kept were left out", self.skipped_writes)?;
+        }
         if self.filter_dropped > 0 || self.filter_replaced > 0 {
             let (dropped, replaced) = (self.filter_dropped, self.filter_replaced);
             writeln!(f, "the compaction filter has dropped {dropped} entries and replaced {replaced}")?;

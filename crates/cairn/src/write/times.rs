@@ -204,7 +204,10 @@ fn with_late_writes(batch: &Batch, seq: Seq, newest: &[Time], now: &dyn Fn() -> 
         let horizon = keyspace.for_writes.kept_from(now());
         if entry.time.is_some_and(|time| time < horizon) && !batch.takes_any_time {
             match batch.skips_expired {
-                true => continue,
+                true => {
+                    keyspace.counters.skipped.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
                 false => return Err(expired(keyspace, time, horizon)),
             }
         }

@@ -141,9 +141,6 @@ impl Session {
             Statement::Merge(pairs) => self.merge(&pairs)?,
             Statement::Delete(keys) => self.delete(&keys)?,
             Statement::Swap(key, current, new) => return self.swap(out, &key, current, new),
-            Statement::Expiry(_) if self.in_transaction() => {
-                return Err(Failure::bad_input("expiry: not allowed between begin and commit"));
-            }
             Statement::Expiry(keys) => return self.expiry(out, &keys),
             Statement::DeleteRange(bounds) => {
                 let (keyspace, range) = (&self.store.keyspace, (bounds.lower, bounds.upper));
@@ -299,7 +296,12 @@ impl Session {
     fn expiry(&self, out: &mut impl Write, keys: &[Vec<u8>]) -> Result<Then> {
         let mut then = Then::GoOn;
         for key in keys {
-            match self.store.keyspace.get_with_expiry(key)? {
+            let keyspace = self.keyspace();
+            let found = match &self.transaction {
+                Some(transaction) => transaction.get_with_expiry(keyspace, key)?,
+                None => keyspace.get_with_expiry(key)?,
+            };
+            match found {
                 Some((_, expiry)) => writeln!(out, "{}", format_expiry(expiry))?,
                 None => {
                     then = Then::Missing;
