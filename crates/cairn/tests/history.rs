@@ -1,4 +1,4 @@
-//! Keyspaces with history: directed cases. `crates/sim/src/versions.rs` compares them with a model.
+//! Keyspaces with history: directed cases. `crates/sim/src/versions` compares them with a model.
 
 use cairn::env::{Rng, SimEnv};
 use cairn::{

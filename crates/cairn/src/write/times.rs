@@ -200,15 +200,16 @@ fn with_late_writes(batch: &Batch, seq: Seq, newest: &[Time], now: &dyn Fn() -> 
             Some(time) if time < newest[place] => keyspace.end_of_version_at(entry.key, time, seq)?,
             _ => None,
         };
-        // The horizon is read after the look-up: what it did not find because it had expired had ended before this horizon.
-        let horizon = keyspace.for_writes.kept_from(now());
-        if entry.time.is_some_and(|time| time < horizon) && !batch.takes_any_time {
+        if let Some(own) = entry.time.filter(|_| !batch.takes_any_time) {
+            // The horizon is read after the look-up: what it did not find because it had expired had ended before this horizon.
+            let horizon = keyspace.for_writes.kept_from(now());
             match batch.skips_expired {
+                _ if own >= horizon => {}
                 true => {
                     keyspace.counters.skipped.fetch_add(1, Ordering::Relaxed);
                     continue;
                 }
-                false => return Err(expired(keyspace, time, horizon)),
+                false => return Err(expired(keyspace, own, horizon)),
             }
         }
         let key = (entry.keyspace, entry.key);

@@ -171,8 +171,9 @@ fn look(
         let found = snapshot.get(space, format!("{prefix}never"))?;
         return right(found.is_none(), || format!("a snapshot has {found:?} where nothing was ever"));
     };
-    let found = match rng.below(3) {
+    let found = match rng.below(4) {
         0 => snapshot.get(space, key)?,
+        2 => snapshot.get_with_expiry(space, key)?.map(|(value, _)| value),
         1 if has_history(space) => snapshot.get_at(space, key, Time::MAX)?.and_then(|version| version.value),
         _ => snapshot.multi_get(space, &[key])?.pop().flatten(),
     };

@@ -86,7 +86,12 @@ impl Session {
             return Ok(());
         };
         self.note(|| format!("get_with_expiry {} {}", open.keyspace.name(), show(&place.1)));
-        let found = open.keyspace.get_with_expiry(&place.1)?.map(|(_, expiry)| expiry);
+        let found = match self.rng.between(0, 2) {
+            0 => open.keyspace.get_with_expiry(&place.1)?,
+            1 => self.db().snapshot().get_with_expiry(&open.keyspace, &place.1)?,
+            _ => self.db().begin().get_with_expiry(&open.keyspace, &place.1)?,
+        };
+        let found = found.map(|(_, expiry)| expiry);
         let expected = Some(self.expiries.get(&place).copied());
         ensure!(found == expected, "the expiry of {} is {found:?} instead of {expected:?}", show(&place.1));
         Ok(())
