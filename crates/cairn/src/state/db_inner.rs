@@ -134,10 +134,6 @@ impl DbInner {
     /// Both under one lock: an alteration that has replaced the retention finds what jobs with the old one have noted. The job lists the readers
     /// after this call: so it finds those from before the alteration that gave it its retention.
     pub(crate) fn note_retention(&self, keyspace: &KeyspaceInner, moment: Time) -> AppliedRetention {
-        if keyspace.times_of().is_none() {
-            // Without history there is nothing to remove.
-            return AppliedRetention { retention: Retention::None, since: 0 };
-        }
         let applied = keyspace.retention.lock();
         self.note_age(applied.retention, moment);
         *applied
