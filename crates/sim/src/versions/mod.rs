@@ -1,8 +1,8 @@
 //! Keyspaces with history, compared with a map from key to time to value: all queries, under flushes, compactions, reopening, power cuts, late
 //! writes, a clock that steps back, snapshots held across retention, and salvage.
 //!
-//! [`model`] and [`queries`] are the two sides of each comparison. [`rounds`], [`power_cut`], [`retention`] and [`salvage`] are the kinds of jobs,
-//! with what [`stage`] opens and [`writes`] draws.
+//! `model` and `queries` are the two sides of each comparison. `rounds`, `power_cut`, `retention` and `salvage` are the kinds of jobs, with what
+//! `stage` opens and `writes` draws.
 
 mod model;
 mod power_cut;
