@@ -580,7 +580,7 @@ struct History {
     on_request: bool,
 }
 
-fn histories(size: &Size) -> [History; 8] {
+fn histories(size: &Size) -> [History; 9] {
     let history = |name, title, workload| History {
         name,
         title,
@@ -596,14 +596,20 @@ fn histories(size: &Size) -> [History; 8] {
     let new =
         |new_percent, history: History| History { rates: Rates { new_percent, ..history.rates }, ..history };
     // The scale of the thesis: 2.5 million puts, 20 queries a second (section 6.2).
+    let thesis_rates = Rates::new(2_500.0, 20.0);
+    let thesis_seconds = 1000.0 * size.history_seconds / Scale::Full.size().history_seconds;
     let thesis = |history: History| History {
-        rates: Rates::new(2_500.0, 20.0),
-        seconds: 1000.0 * size.history_seconds / Scale::Full.size().history_seconds,
-        seconds_max: Some(1200.0),
+        rates: thesis_rates,
+        seconds: thesis_seconds,
+        seconds_max: Some(1.2 * thesis_seconds),
         on_request: true,
         ..history
     };
-    let puts = size.history_rates.puts * size.history_seconds;
+    let full_speed = |puts: f64, history: History| History {
+        rates: Rates::new(FULL_SPEED, 200.0),
+        seconds: puts / FULL_SPEED,
+        ..history
+    };
     let histories = [
         history("history-zipf", "History of versions, zipfian", Workload::HistoryZipf),
         uniform("history-uniform", "History of versions, uniform, half of the puts of new keys"),
@@ -616,13 +622,22 @@ fn histories(size: &Size) -> [History; 8] {
             key_size: 100,
             ..uniform("history-long-keys", "History of versions, uniform, keys of 100 bytes")
         },
+        full_speed(
+            size.history_rates.puts * size.history_seconds,
+            uniform("history-full-speed", "History of versions, uniform, as fast as the engine puts them"),
+        ),
+        thesis(history("history-thesis-zipf", "The history of the thesis, zipfian", Workload::HistoryZipf)),
+        thesis(uniform("history-thesis-uniform", "The history of the thesis, uniform")),
         History {
-            rates: Rates::new(FULL_SPEED, 200.0),
-            seconds: puts / FULL_SPEED,
-            ..uniform("history-full-speed", "History of versions, uniform, as fast as the engine puts them")
+            on_request: true,
+            ..full_speed(
+                thesis_rates.puts * thesis_seconds,
+                uniform(
+                    "history-thesis-full-speed",
+                    "The history of the thesis, uniform, as fast as the engine puts it",
+                ),
+            )
         },
-        thesis(history("thesis-zipf", "The history of the thesis, zipfian", Workload::HistoryZipf)),
-        thesis(uniform("thesis-uniform", "The history of the thesis, uniform")),
     ];
     histories.map(|history| {
         let Rates { puts, queries, .. } = history.rates;

@@ -52,7 +52,8 @@ pub enum Command {
 /// Arguments of `run`.
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
-    /// Engines, by name [default: all that are built in; of Cairn only the preset balanced]
+    /// Engines, by name [default: all that are built in, of Cairn only the preset balanced; for histories, those that keep versions or have the time
+    /// in the key]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub engines: Vec<String>,
     /// Groups of workloads [default: all]
@@ -170,6 +171,12 @@ impl RunArgs {
     /// Whether it repeats the experiments of the papers, each on the engines that its paper is about.
     pub fn is_papers(&self) -> bool {
         self.groups == ["papers"]
+    }
+
+    /// Whether groups are named, all of one family.
+    pub fn is_of_family(&self, family: &str) -> bool {
+        let of_family = |name: &String| name.split('-').next() == Some(family);
+        !self.groups.is_empty() && self.groups.iter().all(of_family)
     }
 
     /// Number of rounds.

@@ -1,7 +1,8 @@
 //! The short report that a repository keeps: `README.md` with a few pictures and the table of all workloads, and
 //! `tables.md`.
 //!
-//! A new run replaces all of it. Pictures over time, but for those of updates for long, and latency curves are in `index.html` only.
+//! A new run replaces all of it. Pictures over time are in `index.html` only, but for those of updates for long, and of the queries of a run of
+//! histories alone; latency curves, too.
 
 use super::chart::Figure;
 use super::course;
@@ -17,7 +18,7 @@ use crate::agreement::Agreement;
 pub const NAME: &str = "README.md";
 
 /// Names of all pictures that a report may have: those of an earlier report are removed.
-pub const PICTURES: [&str; 7] = [
+pub const PICTURES: [&str; 10] = [
     figures::MAIN_FILE,
     figures::OVERVIEW_FILE,
     "growth-cost",
@@ -25,13 +26,16 @@ pub const PICTURES: [&str; 7] = [
     "steady-course",
     "steady-space-course",
     "steady-maximum-course",
+    "history-queries-average",
+    "history-queries-p95",
+    "history-queries-p99",
 ];
 
-/// The pictures: the main one, Cairn compared with the best peer, how cost grows, predicted write amplification, and updates for long over time;
-/// without those that would be empty.
+/// The pictures: the main one, Cairn compared with the best peer, how cost grows, predicted write amplification, updates for long over time, and
+/// of a run of histories alone their queries over time; without those that would be empty.
 pub fn pictures(data: &Data<'_>) -> Vec<Figure> {
     let find = |family| sections(data).into_iter().find(|section| section.is(family));
-    let (growth, steady) = (find("growth"), find("steady"));
+    let (growth, steady, history) = (find("growth"), find("steady"), find("history"));
     let mut all = vec![figures::main_figure(data)];
     all.extend(figures::overview_figure(data));
     all.extend(growth.map(|section| growth::cost_figure(data, &section)));
@@ -39,6 +43,11 @@ pub fn pictures(data: &Data<'_>) -> Vec<Figure> {
     if let Some(section) = &steady {
         let over_time = [course::throughput, course::space, course::maximum];
         all.extend(over_time.map(|draw| draw(data, section)));
+    }
+    if let Some(section) =
+        history.filter(|_| data.groups.iter().all(|group| group.name.starts_with("history")))
+    {
+        all.extend(course::queries(data, &section));
     }
     all.retain(|figure| !figure.panels.is_empty());
     all

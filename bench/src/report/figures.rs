@@ -70,12 +70,18 @@ pub fn main_figure(data: &Data<'_>) -> Figure {
     if chosen.len() < 3 {
         chosen = all.iter().take(MAIN.len()).collect();
     }
+    let at_rates = chosen.iter().filter(|(group, _)| metric::primary(group).key != THROUGHPUT.key).count();
+    let what = match at_rates {
+        0 => "Operations per second",
+        n if n == chosen.len() => "99th percentile of the latency of operations that come at a fixed rate",
+        _ => "Operations per second, of histories the 99th percentile of latency",
+    };
     let panels = chosen.into_iter().map(|(group, workload)| {
-        bar_panel(data, group, workload, &full_name(group, &workload.name), &THROUGHPUT, &|_| true)
+        let name = full_name(group, &workload.name);
+        bar_panel(data, group, workload, &name, metric::primary(group), &|_| true)
     });
     let info = &data.info;
-    let mut machine =
-        vec![format!("Operations per second, median of {}", format::plural(data.rounds(), "round"))];
+    let mut machine = vec![format!("{what}, median of {}", format::plural(data.rounds(), "round"))];
     machine.extend(
         (!info.cpu.is_empty()).then(|| format!("{}, {}", info.cpu, format::plural(info.cpus, "processor"))),
     );

@@ -42,6 +42,9 @@ use turn::Fault;
 /// The name of all groups that repeat experiments of the papers.
 const PAPERS: &str = "papers";
 
+/// The engines of histories.
+const HISTORY: [&str; 4] = ["cairn-history", "rocksdb", "rocksdb-timestamps", "leveldb"];
+
 /// Other processes that use a larger fraction of the processors cause a warning.
 const MAX_OTHERS_SHARE: f64 = 0.1;
 
@@ -71,7 +74,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     run.conclude(finished, &out)
 }
 
-/// The named engines, or all; Cairn with other options, prototypes, and RocksDB with timestamps, which is for histories, only if named.
+/// The named engines, or all; Cairn with other options, prototypes, and RocksDB with timestamps, which is for histories, only if named or where
+/// all groups are histories.
 fn chosen_engines(args: &RunArgs) -> Result<Vec<Kind>, Failure> {
     let all = bench::engines::all();
     let names: Vec<&str> = all.iter().map(|kind| kind.name).collect();
@@ -80,10 +84,12 @@ fn chosen_engines(args: &RunArgs) -> Result<Vec<Kind>, Failure> {
         |name: &str| !name.starts_with("cairn-") && !["range-merge", "rocksdb-timestamps"].contains(&name);
     let requested = |name: &str| args.engines.iter().any(|requested| requested == name);
     let of_papers = |name: &str| papers::PAPERS.iter().any(|paper| paper.engines.contains(&name));
+    let histories = args.is_of_family("history");
     Ok(all
         .into_iter()
         .filter(|kind| match args.engines.is_empty() {
             true if args.is_papers() => of_papers(kind.name),
+            true if histories => HISTORY.contains(&kind.name),
             true => by_default(kind.name),
             false => requested(kind.name),
         })
