@@ -18,6 +18,7 @@
 
 mod backups;
 mod database;
+mod hints;
 mod history;
 mod history_model;
 mod manifests;
@@ -28,6 +29,7 @@ pub mod seeds;
 mod segments;
 mod source;
 mod tables;
+mod typed;
 mod values;
 mod versions;
 
@@ -84,6 +86,10 @@ targets! {
     LOG_HEADER "log_header" = cairn::fuzzing::log_header, small;
     /// References to values outside of the tree, value files and their maps.
     VALUES "values" = values::values, small;
+    /// Hint files of keyspaces without order, and their descriptions.
+    HINTS "hints" = hints::hints, disk;
+    /// Keys and values of typed keyspaces. `serde` reserves up to 1 MiB for a list whose length is not checked.
+    TYPED "typed" = typed::typed, |len| (4 << 20) + 64 * len;
     /// Keys and values of keyspaces with history, and rules of retention.
     VERSIONS "versions" = versions::versions, small;
     /// Names of files.

@@ -5,14 +5,17 @@ use crate::database::{Files, aged};
 use crate::tables::{self, NUMBER};
 use crate::{Source, TARGETS};
 use base::{RangeTombstone, Reference, SegmentShare, Slice, Time, hash};
+use cairn::typed::{EncodeKey, EncodeValue, Serde};
 use cairn::{Database, KeyspaceOptions, Options};
 use env::{Env, SimEnv};
-use record::{SegmentKind, SegmentReader, SegmentWriter};
+use hashlog::{Hint, HintOwner, HintWriter, hint_file_name};
+use record::{ChunkPlace, SegmentKind, SegmentReader, SegmentWriter};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use table::{Compression, TableFormat, TableMeta, TableOptions};
 use tree::{DatabaseEdit, KeyspaceDescription, LogClosed, Manifest, VersionEdit, manifest_file_name};
-use values::{Maps, ValueFile};
+use values::{Maps, SegmentFile, ValueFile};
 
 /// A named input of a target.
 pub struct Seed {
@@ -32,6 +35,8 @@ pub fn seeds() -> Vec<Seed> {
     seeds.manifests();
     seeds.tables();
     seeds.values();
+    seeds.hints();
+    seeds.typed();
     seeds.backups();
     seeds.versions();
     seeds.names_and_options();
@@ -294,6 +299,70 @@ impl Seeds {
             maps.push(300, 900_000 + 7 * i, 200_000 + 5 * i);
         }
         of(3, "maps", &|out| maps.encode(out));
+    }
+
+    fn hints(&mut self) {
+        let sim = SimEnv::new(1);
+        let env: Arc<dyn Env> = sim;
+        let owner = HintOwner { keyspace: 3, name: "sessions".to_owned() };
+        let mut writer = HintWriter::create(&env, Path::new("/"), 5, &owner).expect("a disk");
+        for (file, entries) in [(SegmentFile::Log(3), 40), (SegmentFile::Values(7), 5)] {
+            for n in 0..entries {
+                let at = ChunkPlace { chunk: 30 + 70 * n, within: (n % 3) as u16 };
+                let key = noise(n, n as usize % 20);
+                let hint = Hint { file, at, seq: 9 + n * n % 50, is_delete: n % 4 == 3, key: &key };
+                writer.push(&hint, 100).expect("the disk works");
+            }
+        }
+        let file = writer.finish().expect("the disk works").expect("there are hints");
+        let mut described = Vec::new();
+        file.encode(&mut described);
+        self.add("hints", "description", [&[0], &described[..]].concat());
+        let path = Path::new("/").join(hint_file_name(5));
+        let mut reader = SegmentReader::open(&env, &path, SegmentKind::Hints, 5, None).expect("a hint file");
+        let mut bytes = vec![1, described.len() as u8];
+        bytes.extend(&described);
+        bytes.push(reader.header().len() as u8);
+        bytes.extend(reader.header());
+        let mut record = Vec::new();
+        while reader.next(&mut record).expect("a hint file").is_some() {
+            bytes.extend((record.len() as u16).to_le_bytes());
+            bytes.extend(&record);
+        }
+        self.add("hints", "file", bytes);
+    }
+
+    fn typed(&mut self) {
+        let mut key = |kind: u8, name: &str, keys: &[&dyn EncodeKey]| {
+            let mut bytes = vec![kind];
+            keys.iter().for_each(|key| key.encode_key(&mut bytes));
+            self.add("typed", name, bytes);
+        };
+        key(0, "u64", &[&7u64, &u64::MAX]);
+        key(1, "i32", &[&-7i32, &7i32]);
+        key(2, "i128", &[&i128::MIN, &-1i128]);
+        key(3, "f64", &[&-1.5f64, &f64::NAN]);
+        key(4, "f32", &[&0f32, &f32::NEG_INFINITY]);
+        key(5, "bool", &[&true, &false]);
+        key(6, "char", &[&'z', &'\u{fc}']);
+        key(7, "bytes", &[&b"a\0b"[..].to_vec(), &b"a".to_vec()]);
+        key(8, "string", &[&"a\0".to_owned(), &"Z\u{fc}rich".to_owned()]);
+        key(9, "array", &[b"12345", b"12344"]);
+        key(10, "option", &[&None::<String>, &Some("a".to_owned())]);
+        let tuple = |name: &str, n: i16| (b"k".to_vec(), n, Some((name.to_owned(), 3u8)));
+        key(11, "tuple", &[&tuple("b", -3), &tuple("a", 4)]);
+        let mut value = |kind: u8, name: &str, value: &dyn EncodeValue| {
+            let mut bytes = vec![kind];
+            value.encode_value(&mut bytes).expect("a value");
+            self.add("typed", name, bytes);
+        };
+        value(12, "int", &-5i64);
+        value(12, "double", &f64::INFINITY);
+        value(12, "text", &"text".to_owned());
+        value(13, "list", &Serde(vec![(1u32, "one".to_owned()), (300, String::new())]));
+        let map = [("a".to_owned(), None), ("b".to_owned(), Some(vec![-1i64, 70_000]))];
+        value(14, "map", &Serde(BTreeMap::from(map)));
+        value(15, "result", &Serde(Err::<f32, _>([true, false, true])));
     }
 
     fn backups(&mut self) {

@@ -108,10 +108,12 @@ impl HintFile {
         let len = reader.varint().filter(|&len| len <= i64::MAX as u64)?;
         let min_seq = reader.varint().filter(|&seq| seq > NO_SEQ)?;
         let max_seq = min_seq.checked_add(reader.varint()?).filter(|&seq| seq <= base::MAX_SEQ)?;
-        let mut shares: Vec<HintShare> = Vec::new();
+        let (mut shares, mut left) = (Vec::<HintShare>::new(), len);
         while !reader.is_empty() {
             let file = read_file(&mut reader)?;
-            let count = reader.varint().filter(|&count| count > 0 && count <= len)?;
+            // Each entry takes more than a byte.
+            let count = reader.varint().filter(|&count| count > 0)?;
+            left = left.checked_sub(count)?;
             let share = HintShare { file, count, bytes: reader.varint()? };
             if shares.last().is_some_and(|last| last.file >= file) || shares.len() == MAX_FILES_OF_HINTS {
                 return None;
@@ -435,6 +437,10 @@ mod tests {
             HintFile { shares: vec![share(SegmentFile::Log(3), 0)], ..file.clone() },
             HintFile { shares: vec![share(SegmentFile::Log(0), 1)], ..file.clone() },
             HintFile { shares: vec![share(SegmentFile::Log(3), 901)], ..file.clone() },
+            HintFile {
+                shares: vec![share(SegmentFile::Log(3), 500), share(SegmentFile::Log(4), 500)],
+                ..file.clone()
+            },
             HintFile {
                 shares: vec![share(SegmentFile::Log(3), 1), share(SegmentFile::Log(3), 1)],
                 ..file.clone()

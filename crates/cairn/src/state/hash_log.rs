@@ -119,7 +119,8 @@ impl HashLog {
             for share in &file.shares {
                 let position = loaded.index.add_file(share.file, len_of(share.file)?)?;
                 positions.insert(share.file, position);
-                *bytes.entry(position).or_default() += share.bytes;
+                let of_file: &mut u64 = bytes.entry(position).or_default();
+                *of_file = of_file.saturating_add(share.bytes);
             }
             reader.read(file, &mut |hint: Hint<'_>| {
                 let place = Place::new(positions[&hint.file], hint.at)?;
