@@ -4,11 +4,12 @@
 //! account is stored under two distant keys in one batch, so the two are always equal in one view. After each batch
 //! the writer stores its number under two more keys, one after the other, so the second is never ahead of the first
 //! in one view. Each batch also adds 1 to a count that all writers share, by a merge. Readers check this through snapshots, iterators, cursors, `multi_get` and `get`, and where there is history also as of
-//! earlier commits. The seed determines the options and the transfers, but not how the threads interleave.
+//! earlier commits. Keyspaces may have no order. Checkpoints are made by the database, or by a reader beside it. The seed determines the options and the transfers, but not how the threads interleave.
 
 use crate::awaiting;
 use crate::finding::{Finding, Outcome, ensure, show};
 use crate::jobs::Job;
+use crate::ordering::{has_order, sorted_entries};
 use crate::random::{Draw, Rng, derive};
 use crate::sets::{OptionSet, option_sets};
 use cairn::env::{Env, RealEnv, SimEnv};
@@ -62,11 +63,8 @@ pub fn job(seed: u64, time: Duration) -> Job {
 /// Runs the threads for `time`. Returns the number of observations by readers.
 pub fn run(seed: u64, time: Duration) -> Outcome<u64> {
     let mut rng = Rng::new(seed);
-    // The views that are compared need an order.
-    let has_order =
-        |set: &OptionSet| set.keyspaces.iter().all(|keyspace| keyspace.engine == cairn::Engine::Tree);
-    let sets: Vec<_> =
-        option_sets().into_iter().filter(|s| s.options.background_threads > 0 && has_order(s)).collect();
+    let sets: Vec<OptionSet> =
+        option_sets().into_iter().filter(|set| set.options.background_threads > 0).collect();
     // A quarter of the runs look back.
     let keeps = |set: &&OptionSet| set.keyspaces.iter().all(|k| k.history == Retention::All);
     let set = sets.iter().filter(keeps).find(|_| rng.chance(1, 4));
@@ -213,13 +211,18 @@ fn disturb(shared: &Shared, mut rng: Rng) -> Outcome {
     while running(shared) {
         match rng.below(9) {
             8 if copies < MAX_COPIES => {
-                checkpoint(shared, copies)?;
+                checkpoint(shared, copies, rng.chance(1, 2))?;
                 copies += 1;
             }
             0 => shared.db.flush()?,
             1 if rng.chance(1, 2) => shared.sums.compact()?,
             1 => shared.spaces[rng.between(0, 1)].compact()?,
-            2 => shared.spaces[rng.between(0, 1)].compact_range("a/1".."z/2")?,
+            2 => {
+                let space = &shared.spaces[rng.between(0, 1)];
+                if has_order(space) {
+                    space.compact_range("a/1".."z/2")?;
+                }
+            }
             3 => shared.db.sync()?,
             4 => {
                 let keyspace = shared.db.create_keyspace("passing", shared.spaces[0].options().clone())?;
@@ -232,12 +235,19 @@ fn disturb(shared: &Shared, mut rng: Rng) -> Outcome {
     Ok(())
 }
 
-/// A checkpoint shows one state, as a snapshot does, with all that was acknowledged before.
-fn checkpoint(shared: &Shared, copies: usize) -> Outcome {
+/// A checkpoint shows one state, as a snapshot does, with all that was acknowledged before; one of a reader, what the writer had handed over.
+fn checkpoint(shared: &Shared, copies: usize, by_reader: bool) -> Outcome {
     let done = |writer: usize| shared.done[writer].load(Ordering::SeqCst) as i64;
     let low: [i64; WRITERS] = std::array::from_fn(done);
     let path = shared.path.with_file_name(format!("copy{copies}"));
-    shared.db.checkpoint(&path)?;
+    match by_reader {
+        true => {
+            shared.db.sync()?;
+            let builder = Database::builder().env(shared.env.clone()).options(shared.options.clone());
+            builder.open_read_only(&shared.path)?.checkpoint(&path)?;
+        }
+        false => _ = shared.db.checkpoint(&path)?,
+    }
     let copy = Database::open_in(shared.env.clone(), &path, shared.options.clone())?;
     let spaces = [copy.open_keyspace("left")?, copy.open_keyspace("right")?];
     let sums = copy.open_keyspace("sums")?;
@@ -295,8 +305,18 @@ fn look(spaces: &[Keyspace; 2], sums: &Keyspace, snapshot: &Snapshot, writer: us
     let mut sum = 0;
     let mut numbers = Vec::new();
     for space in spaces {
-        for entry in snapshot.prefix(space, format!("a/{writer}/")) {
-            sum += parse(Some(&entry?.1))?;
+        let accounts = format!("a/{writer}/");
+        if has_order(space) {
+            for entry in snapshot.prefix(space, &accounts) {
+                sum += parse(Some(&entry?.1))?;
+            }
+        } else {
+            for entry in snapshot.entries(space) {
+                let (key, money) = entry?;
+                if key.starts_with(accounts.as_bytes()) {
+                    sum += parse(Some(&money))?;
+                }
+            }
         }
         numbers.push(parse(snapshot.get(space, format!("number/{writer}"))?.as_ref())?);
     }
@@ -348,8 +368,8 @@ fn one_view(shared: &Shared, writer: usize, rng: &mut Rng) -> Outcome {
         ensure!(got[0] == got[1], "multi_get shows {:?} and {:?} of one account", got[0], got[1]);
         return Ok(());
     }
-    let mut entries = space.iter().collect::<cairn::Result<Vec<_>>>()?;
-    if rng.chance(1, 2) {
+    let mut entries = sorted_entries(space, None)?;
+    if has_order(space) && rng.chance(1, 2) {
         entries = space.iter().rev().collect::<cairn::Result<Vec<_>>>()?;
         entries.reverse();
     }
@@ -366,7 +386,11 @@ fn one_view(shared: &Shared, writer: usize, rng: &mut Rng) -> Outcome {
 
 /// Moves a cursor forward and back; it must show one state.
 fn cursor(shared: &Shared, writer: usize, rng: &mut Rng) -> Outcome {
-    let mut cursor = rng.pick(&shared.spaces).cursor();
+    let ordered: Vec<&Keyspace> = shared.spaces.iter().filter(|space| has_order(space)).collect();
+    if ordered.is_empty() {
+        return Ok(());
+    }
+    let mut cursor = rng.pick(&ordered).cursor();
     for _ in 0..4 {
         let account = rng.below(ACCOUNTS);
         let mut copies = Vec::new();

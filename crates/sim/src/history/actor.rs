@@ -9,8 +9,9 @@ use super::world::{
 };
 use crate::awaiting;
 use crate::finding::{Finding, Outcome, ensure};
+use crate::ordering::has_order;
 use crate::random::{Draw, Rng};
-use cairn::{Durability, ErrorKind, Range, Snapshot, Time, Versions};
+use cairn::{Durability, Entries, ErrorKind, Range, Snapshot, Time, Versions};
 use std::collections::BTreeMap;
 
 /// The result of a thread.
@@ -50,6 +51,8 @@ enum HeldReader {
     Snapshot(Snapshot),
     /// An iterator over a keyspace, the entries that it returned, and whether it moves backward.
     Range(usize, Box<Range>, BTreeMap<KeyIndex, Value>, bool),
+    /// The same for a keyspace without order.
+    Entries(usize, Box<Entries>, BTreeMap<KeyIndex, Value>),
     /// The same for all versions.
     Versions(Box<Versions>, BTreeMap<KeyIndex, Value>, bool),
 }
@@ -89,7 +92,9 @@ impl<'a> Actor<'a> {
                 HeldReader::Snapshot(_) => {
                     self.finish(held)?;
                 }
-                HeldReader::Range(..) | HeldReader::Versions(..) => self.ended.open.push(held),
+                HeldReader::Range(..) | HeldReader::Entries(..) | HeldReader::Versions(..) => {
+                    self.ended.open.push(held)
+                }
             }
         }
         Ok(self.ended)
@@ -380,10 +385,14 @@ impl<'a> Actor<'a> {
 
     fn hold_range(&mut self) -> Outcome<Option<()>> {
         let space = self.rng.between(0, KEYSPACES - 1);
+        let keyspace = &self.world.spaces[space];
+        let backward = self.rng.chance(1, 2);
         let called = self.world.clock.tick();
-        let range = self.world.spaces[space].iter();
+        let reader = match has_order(keyspace) {
+            true => HeldReader::Range(space, Box::new(keyspace.iter()), BTreeMap::new(), backward),
+            false => HeldReader::Entries(space, Box::new(keyspace.entries()), BTreeMap::new()),
+        };
         let returned = self.world.clock.tick();
-        let reader = HeldReader::Range(space, Box::new(range), BTreeMap::new(), self.rng.chance(1, 2));
         let mut held =
             Held { thread: self.thread, called, returned, wait: self.rng.below(60), ended: false, reader };
         // Some iterators have already moved before they wait.
@@ -411,7 +420,7 @@ impl<'a> Actor<'a> {
     fn finish(&mut self, held: Held) -> Outcome<Option<()>> {
         let (called, returned) = (held.called, held.returned);
         match held.reader {
-            HeldReader::Range(..) | HeldReader::Versions(..) => {
+            HeldReader::Range(..) | HeldReader::Entries(..) | HeldReader::Versions(..) => {
                 if let Some(operation) = held.exhaust(self.expected)? {
                     self.ended.record.push(operation);
                 }
@@ -468,6 +477,7 @@ impl<'a> Actor<'a> {
         let keys: Vec<String> = indexes.clone().map(|index| locate(index).1).collect();
         let way = self.rng.below(4);
         let entries = match way {
+            0 | 1 if !has_order(keyspace) => snapshot.entries(keyspace).collect::<cairn::Result<Vec<_>>>()?,
             0 => snapshot.iter(keyspace).collect::<cairn::Result<Vec<_>>>()?,
             1 => snapshot.iter(keyspace).rev().collect::<cairn::Result<Vec<_>>>()?,
             2 => {
@@ -512,13 +522,16 @@ impl Held {
     fn advance(&mut self, expected: &[ErrorKind]) -> Outcome<Step> {
         let (entry, seen, backward) = match &mut self.reader {
             HeldReader::Snapshot(_) => return Ok(Step::End),
+            HeldReader::Entries(space, entries, seen) => {
+                (entries.next().map(|entry| entry.map(|entry| parse(*space, &entry))), seen, None)
+            }
             HeldReader::Range(space, range, seen, backward) => {
                 let entry = if *backward { range.next_back() } else { range.next() };
-                (entry.map(|entry| entry.map(|entry| parse(*space, &entry))), seen, *backward)
+                (entry.map(|entry| entry.map(|entry| parse(*space, &entry))), seen, Some(*backward))
             }
             HeldReader::Versions(versions, seen, backward) => {
                 let version = if *backward { versions.next_back() } else { versions.next() };
-                (version.map(|version| version.map(|version| parse_version(&version))), seen, *backward)
+                (version.map(|version| version.map(|version| parse_version(&version))), seen, Some(*backward))
             }
         };
         let (index, value) = match entry {
@@ -536,7 +549,8 @@ impl Held {
             Some(timed) => (timed / TIMES, TIMES - timed % TIMES),
             None => (index, 0),
         };
-        let in_order = seen.keys().all(|&other| (place(index) < place(other)) == backward && index != other);
+        let follows = |other| backward.is_none_or(|backward| (place(index) < place(other)) == backward);
+        let in_order = seen.keys().all(|&other| follows(other) && index != other);
         ensure!(in_order, "an iterator gives key {index} after {seen:?}");
         seen.insert(index, value);
         Ok(Step::Entry)
@@ -566,7 +580,9 @@ impl Held {
         }
         let (name, indexes, seen) = match self.reader {
             HeldReader::Snapshot(_) => return Ok(None),
-            HeldReader::Range(space, _, seen, _) => ("iterator", space * KEYS..(space + 1) * KEYS, seen),
+            HeldReader::Range(space, _, seen, _) | HeldReader::Entries(space, _, seen) => {
+                ("iterator", space * KEYS..(space + 1) * KEYS, seen)
+            }
             HeldReader::Versions(_, seen, _) => ("versions held", KEY_COUNT..ALL_COUNT, seen),
         };
         let of = |index| (index, seen.get(&index).copied().unwrap_or(ABSENT));

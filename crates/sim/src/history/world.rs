@@ -1,11 +1,12 @@
-//! The database of a history: two keyspaces with a few keys each, one with history, and values that identify their write.
+//! The database of a history: two keyspaces with a few keys each, the second of which may have no order, one with history, and values that identify
+//! their write.
 
 use super::operation::{ABSENT, Clock, DELETED, KeyIndex, State, Value};
 use crate::finding::{Finding, Outcome, ensure, show};
 use crate::random::{Draw, Rng};
 use crate::sets::PLACEMENTS;
 use cairn::env::Env;
-use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Options, Retention, Time, Version};
+use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Options, Preset, Retention, Time, Version};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -78,7 +79,14 @@ impl Site {
                 .large_up_to(*rng.pick(&[0.05, 0.5, 1.0]))
         };
         let timed = keyspace().history(Retention::All);
-        Site { env, path: path.to_owned(), options, keyspaces: [keyspace(), keyspace()], timed }
+        let keyspaces = [keyspace(), keyspace()];
+        let [ordered, second] = keyspaces;
+        let memtable_bytes = second.memtable_bytes;
+        let second = match rng.chance(1, 3) {
+            true => KeyspaceOptions::preset(Preset::HashLog).memtable_bytes(memtable_bytes),
+            false => second,
+        };
+        Site { env, path: path.to_owned(), options, keyspaces: [ordered, second], timed }
     }
 
     /// The same directory on another disk, such as the one that survived a crash.
@@ -122,7 +130,7 @@ impl World {
     pub fn state(&self) -> Outcome<State> {
         let mut state = vec![ABSENT; ALL_COUNT];
         for (space, keyspace) in self.spaces.iter().enumerate() {
-            for entry in keyspace.iter() {
+            for entry in keyspace.entries() {
                 let (index, value) = parse(space, &entry?)?;
                 state[index] = value;
             }

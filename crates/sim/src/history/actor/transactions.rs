@@ -5,6 +5,7 @@ use super::Actor;
 use crate::finding::{Outcome, ensure};
 use crate::history::operation::{ABSENT, Action, KeyIndex, Operation, Value};
 use crate::history::world::{KEYS, KEYSPACES, bytes_of, draw_durability, locate, parse, value_of};
+use crate::ordering::has_order;
 use crate::random::Draw;
 use cairn::{ErrorKind, Slice, Transaction};
 use std::collections::BTreeMap;
@@ -109,7 +110,9 @@ impl Actor<'_> {
         transaction: &Transaction,
         progress: &mut Progress,
     ) -> Outcome<cairn::Result<()>> {
-        let space = self.rng.between(0, KEYSPACES - 1);
+        let drawn = self.rng.between(0, KEYSPACES - 1);
+        // The first one has an order.
+        let space = if has_order(&self.world.spaces[drawn]) { drawn } else { 0 };
         let (from, to) = (self.rng.between(0, KEYS - 1), self.rng.between(0, KEYS));
         let key = |number: usize| format!("key/{number}");
         let (count, backward) = (self.rng.between(1, KEYS + 1), self.rng.chance(1, 2));
@@ -152,14 +155,14 @@ impl Actor<'_> {
                 progress.own.insert(index, value);
                 transaction.put(keyspace, key, bytes_of(value))
             }
-            5 | 6 => {
-                progress.own.insert(index, ABSENT);
-                transaction.delete(keyspace, key)
-            }
-            _ => {
+            7 if has_order(keyspace) => {
                 let end = self.rng.between(index % KEYS, KEYS);
                 progress.own.extend((index..space * KEYS + end).map(|index| (index, ABSENT)));
                 transaction.delete_range(keyspace, key..format!("key/{end}"))
+            }
+            _ => {
+                progress.own.insert(index, ABSENT);
+                transaction.delete(keyspace, key)
             }
         }
     }
