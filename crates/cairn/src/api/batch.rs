@@ -1,12 +1,11 @@
 //! Writing into a [`Batch`] by the handles of keyspaces.
 
 use super::keyspace::Keyspace;
-use crate::state::{Batch, KeyspaceInner};
+use crate::state::Batch;
 use crate::types::Bounds;
 use crate::wal::Entry;
-use base::{EntryKind, Error, Result, Time};
+use base::{EntryKind, Result, Time};
 use std::ops::RangeBounds;
-use std::sync::Arc;
 use std::time::Duration;
 
 impl Batch {
@@ -25,7 +24,7 @@ impl Batch {
         ttl: Duration,
     ) {
         let expiry = keyspace.inner.clock.after(ttl);
-        self.push_unmixed(&keyspace.inner, Entry::put(key.as_ref(), value.as_ref()).until(Some(expiry)));
+        self.push(&keyspace.inner, Entry::put(key.as_ref(), value.as_ref()).until(Some(expiry)));
     }
 
     /// Sets `key` to `value` until the time `expiry`. See [`Keyspace::put_until`].
@@ -36,7 +35,7 @@ impl Batch {
         value: impl AsRef<[u8]>,
         expiry: Time,
     ) {
-        self.push_unmixed(&keyspace.inner, Entry::put(key.as_ref(), value.as_ref()).until(Some(expiry)));
+        self.push(&keyspace.inner, Entry::put(key.as_ref(), value.as_ref()).until(Some(expiry)));
     }
 
     /// Sets `key` to `value` as of `time`. See [`Keyspace::put_at`].
@@ -52,14 +51,11 @@ impl Batch {
 
     /// Joins `operand` to the value of `key`. See [`Keyspace::merge`].
     ///
-    /// In a keyspace with history, without order, or in which a value may expire, a merge reads the value: there a batch with one is refused with
-    /// `InvalidArgument`, or with `Conflict` if the first such value is written at the same time. So is one that also puts what expires to the keyspace. A
-    /// transaction can do both. Like the other errors of a batch, [`Database::write`](crate::Database::write) returns these.
+    /// In a keyspace with history, without order, or in which a value may expire, a merge reads the value. Then [`Database::write`](crate::Database::write) reads it, and
+    /// writes the batch as a transaction does that is repeated after conflicts: others may merge into the same key. Such a batch cannot have times of its
+    /// own ([`Batch::put_at`]), and the values that its merges make may have 1 GiB together: `InvalidArgument`.
     pub fn merge(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) {
-        match keyspace.inner.check_operand_in_batch() {
-            Ok(()) => self.push_unmixed(&keyspace.inner, Entry::merge(key.as_ref(), operand.as_ref())),
-            Err(e) => _ = self.error.get_or_insert(e),
-        }
+        self.push(&keyspace.inner, Entry::merge(key.as_ref(), operand.as_ref()));
     }
 
     /// Deletes `key`.
@@ -103,16 +99,6 @@ impl Batch {
         let prefix = prefix.as_ref();
         let bounds = keyspace.inner.limits.check(prefix, &[]).map(|()| Some(Bounds::prefix(prefix)));
         self.push_range(keyspace, bounds);
-    }
-
-    /// Adds an operand, or a put that expires, of which a batch cannot have both in one keyspace.
-    fn push_unmixed(&mut self, keyspace: &Arc<KeyspaceInner>, entry: Entry<'_>) {
-        self.push(keyspace, entry);
-        let written = self.keyspaces.iter().find(|written| Arc::ptr_eq(&written.keyspace, keyspace));
-        if self.error.is_none() && written.is_some_and(|written| written.has_expiries && written.has_merges) {
-            let what = "a batch cannot have merges beside puts that expire: use a transaction";
-            self.error = Some(Error::invalid(format!("keyspace {:?}: {what}", keyspace.name())));
-        }
     }
 
     /// Adds a range tombstone, unless the range is empty.

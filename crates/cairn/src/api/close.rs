@@ -92,7 +92,7 @@ impl DbInner {
         if self.status.closed.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
-        if self.is_moment {
+        if self.is_moment() {
             self.end_moment();
             return Ok(());
         }
@@ -135,6 +135,8 @@ impl DbInner {
     fn end_moment(&self) {
         self.status.stopped.store(true, Ordering::SeqCst);
         self.close_keyspaces();
+        // Copies of the moment are being made.
+        self.calls.end();
         *self.lock.lock() = None;
     }
 

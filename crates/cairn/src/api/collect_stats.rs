@@ -178,7 +178,7 @@ pub(crate) fn stats(db: &DbInner) -> Stats {
         oldest_reader_seconds: readers.since.map_or(0.0, |since| now.saturating_sub(since).as_secs_f64()),
         files_for_readers: db.kept_files.count(),
         last_seq: db.visible.newest(),
-        background_error: match db.is_moment {
+        background_error: match db.is_moment() {
             true => None,
             false => db.status.fatal.get().map(|e| e.to_string()).or(error),
         },

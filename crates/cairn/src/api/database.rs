@@ -74,7 +74,7 @@ impl Database {
     /// can be opened again at once.
     ///
     /// Writes that have begun finish first. Other calls that have begun in other threads (`flush`, `compact`, `wait_idle`, creating or
-    /// dropping a keyspace) end as soon as they can, with their result or with `Closed`, and `close` waits for them. A call concurrent
+    /// dropping a keyspace, making a copy) end as soon as they can, with their result or with `Closed`, and `close` waits for them. A call concurrent
     /// with `close` either takes effect completely or fails with `Closed`. After `close` has returned, every handle fails with `Closed`,
     /// and so do every further move of an iterator or a cursor and every read of a snapshot; entries that they have already returned stay
     /// valid. Dropping the last handle does the same.
@@ -96,7 +96,7 @@ impl Database {
         &self.inner().options
     }
 
-    fn keyspace_handle(&self, inner: Arc<KeyspaceInner>) -> Keyspace {
+    pub(crate) fn keyspace_handle(&self, inner: Arc<KeyspaceInner>) -> Keyspace {
         Keyspace { inner, handle: self.handle.clone() }
     }
 
@@ -251,15 +251,6 @@ impl Database {
         Batch::default()
     }
 
-    /// Applies a batch atomically: all of it, or nothing on an error. An empty batch is a barrier: it gives all writes acknowledged
-    /// before it at least `durability`; with `Sync` it does what [`Database::sync`] does.
-    ///
-    /// # Errors
-    /// As for [`Keyspace::put`]; when writes of the batch have times, as for [`Keyspace::put_at`].
-    pub fn write(&self, batch: Batch, durability: Durability) -> Result<()> {
-        self.inner().write_batch(batch, None, durability)
-    }
-
     /// Takes a snapshot of the present state of all keyspaces.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot(SnapshotHold::new(self.inner().clone()))
@@ -324,6 +315,10 @@ impl Database {
     /// [`Database::flush`] before makes that short. No file of this moment is removed before the call returns, which takes disk space
     /// where files are copied.
     ///
+    /// *Of a database that was opened by [`Database::open_read_only`]* the content is the moment that this handle shows, whatever the process that writes does
+    /// meanwhile: what that had handed to the operating system when the handle was opened or refreshed. No log is begun, and writers do not wait. The logs that
+    /// an opening replays are copied and synced: `log_cap` bytes at most.
+    ///
     /// ```
     /// use cairn::{Database, KeyspaceOptions};
     ///
@@ -345,7 +340,8 @@ impl Database {
     /// `AlreadyExists` when `dir` has other files; `InvalidArgument` when one directory lies in the other; `Locked` while another call makes
     /// a checkpoint there, or in a forked child; `Corruption` when a file of this database is missing; `NoSpace`, `Io`: there is no
     /// checkpoint (after a failed sync of `dir` a power cut may leave a whole one), and this database goes on; `ReadOnly` after a sync of this
-    /// database failed; `Closed`.
+    /// database failed; `Closed`. `Io`, too, when this handle is for reading only and the process that writes has taken back the last commit that it shows, which
+    /// could not be written.
     pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<CheckpointReport> {
         self.checkpoint_with(dir, &mut |_| ())
     }
@@ -367,7 +363,8 @@ impl Database {
     ///
     /// What is in a backup is what is in a [checkpoint](Database::checkpoint), copied: damage to the disk of the one does not reach the other.
     /// Several databases may have their backups in one directory. A file that was copied before is not read again; each other one is read
-    /// with all its checksums first, so that a damaged table or log ends the backup, and does not replace an intact copy.
+    /// with all its checksums first, so that a damaged table or log ends the backup, and does not replace an intact copy. A database that was opened by
+    /// [`Database::open_read_only`] makes a backup of the moment that the handle shows, as for [`Database::checkpoint`].
     ///
     /// Cost: two reads and one write of each file that is new since the newest generations, and a sync for each; a look at the names and times
     /// of the others. No file of this moment is removed before the call returns: a database that is written to quickly takes more disk
@@ -377,7 +374,8 @@ impl Database {
     /// `AlreadyExists` when `dir` has other files; `InvalidArgument` when one directory lies in the other; `Locked` while the backups are in use
     /// elsewhere, or in a forked child; `Corruption` when a file of the database is damaged or missing; `Unsupported` when a table has a compression
     /// that this program was built without, since it cannot be verified; `NoSpace`, `Io`: there is no new
-    /// generation (or a whole one, if removing old ones or the last sync failed), the others are whole, and this database goes on; `ReadOnly` after a sync of this database failed; `Closed`.
+    /// generation (or a whole one, if removing old ones or the last sync failed), the others are whole, and this database goes on; `ReadOnly` after a sync of this database failed; `Closed`. `Io`, too, of a
+    /// handle for reading only, as for [`Database::checkpoint`].
     pub fn backup(&self, dir: impl AsRef<Path>) -> Result<BackupGeneration> {
         self.backup_with(dir, &BackupOptions::default(), &mut |_| ())
     }
@@ -385,7 +383,7 @@ impl Database {
     /// [`Database::backup`] with options, which reports its progress. The callback must not close the database, which waits for this call.
     ///
     /// # Errors
-    /// As for [`Database::backup`]; `InvalidArgument` when no generation would be kept.
+    /// As for [`Database::backup`]; `InvalidArgument` when no generation would be kept, or nothing read in a second.
     pub fn backup_with(
         &self,
         dir: impl AsRef<Path>,
