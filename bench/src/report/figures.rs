@@ -70,11 +70,12 @@ pub fn main_figure(data: &Data<'_>) -> Figure {
     if chosen.len() < 3 {
         chosen = all.iter().take(MAIN.len()).collect();
     }
-    let at_rates = chosen.iter().filter(|(group, _)| metric::primary(group).key != THROUGHPUT.key).count();
-    let what = match at_rates {
-        0 => "Operations per second",
-        n if n == chosen.len() => "99th percentile of the latency of operations that come at a fixed rate",
-        _ => "Operations per second, of histories the 99th percentile of latency",
+    let has_others = chosen.iter().any(|(group, _)| metric::primary(group).key != THROUGHPUT.key);
+    let what = match has_others {
+        false => "Operations per second",
+        true => {
+            "Operations per second; of histories the 99th percentile of the latency of queries, or puts per second at full speed"
+        }
     };
     let panels = chosen.into_iter().map(|(group, workload)| {
         let name = full_name(group, &workload.name);
@@ -113,7 +114,7 @@ pub fn overview_figure(data: &Data<'_>) -> Option<Figure> {
         title: "Cairn compared with the best peer".into(),
         of: String::new(),
         caption: "Cairn's throughput relative to that of the best peer in each workload (for histories, whose operations come at a \
-                  fixed rate: the peer's p99 latency relative to Cairn's). Right of the line Cairn was better, left of it the \
+                  fixed rate: the peer's p99 latency relative to Cairn's; of those at full speed the puts). Right of the line Cairn was better, left of it the \
                   peer. The scale is logarithmic; the lowest ratio comes first."
             .into(),
         panels: overview::panels(&rows),

@@ -311,9 +311,14 @@ impl Metric {
 }
 
 /// The primary metric of the workloads of a group: latency if the operations come at a fixed rate, otherwise
-/// throughput.
+/// throughput; of a history whose puts follow no rate, that of the puts.
 pub fn primary(group: &str) -> &'static Metric {
-    if group.starts_with("history") { &P99 } else { &THROUGHPUT }
+    match group {
+        "history-newest" => &THROUGHPUT,
+        _ if group.starts_with("history") && group.ends_with("full-speed") => &PUTS,
+        _ if group.starts_with("history") => &P99,
+        _ => &THROUGHPUT,
+    }
 }
 
 fn per_op(record: &Record, count: u64) -> Option<f64> {

@@ -414,7 +414,7 @@ pub fn markdown(data: &Data<'_>, verdict: &Agreement<'_>) -> String {
 pub const SUMMARY: &str = "Size of the data relative to the memory limit, and distinct keys. Median throughput in operations per second, \
                            range over the rounds, ratio to Cairn (above 1× is better than Cairn), and disk requests per \
                            operation. ★ best. † stopped by the time limit. Histories, whose operations come at a fixed rate, \
-                           show p99 latency instead.";
+                           show p99 latency instead; those at full speed, puts per second.";
 
 /// What was measured on which machine, and warnings: a paragraph, and notes.
 pub fn about(data: &Data<'_>) -> String {
