@@ -50,6 +50,8 @@ pub struct NewGeneration {
 pub trait Added {
     /// Called for each file that is copied, because no generation has its content, before that. An error ends the making.
     fn check(&mut self, file: &SourceFile) -> Result<()>;
+    /// Called when all files are there, before the generation is. An error ends the making.
+    fn copied(&mut self) -> Result<()>;
     /// So many bytes of the files are there. An error ends the making.
     fn step(&mut self, bytes: u64, file: &SourceFile) -> Result<()>;
 }
@@ -106,6 +108,8 @@ impl Store {
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(e),
             }
+            // Before anything else is there: a directory with other files and without the mark is no store.
+            env.sync_dir(&dir)?;
         }
         let lock = env.lock(&dir.join(LOCK_FILE_NAME))?;
         env.create_dir(&dir.join(FILES))?;
@@ -199,16 +203,19 @@ impl Store {
         let (mut files, mut done, mut new_bytes) = (Vec::new(), 0, 0);
         for source in &new.files {
             added.step(done, source)?;
-            let stamp = self.env.stamp(&new.dir.join(&source.name))?;
+            let path = new.dir.join(&source.name);
+            let stamp = self.env.stamp(&path).map_err(|e| match e.kind() {
+                ErrorKind::NotFound => Error::corruption(&path, 0, "the file is missing"),
+                _ => e,
+            })?;
             let shared = stamp.and_then(|stamp| known.get(&(source.name.clone(), stamp)));
             let shared = shared.filter(|file| file.len == source.len && self.has(file.digest, file.len));
             let digest = match shared {
                 Some(file) => file.digest,
                 None => {
                     added.check(source)?;
-                    let from = new.dir.join(&source.name);
                     let (digest, is_new) =
-                        self.copy(&from, source.len, &mut |at| added.step(done + at, source))?;
+                        self.copy(&path, source.len, &mut |at| added.step(done + at, source))?;
                     if is_new {
                         new_bytes += source.len;
                         made.push(digest);
@@ -219,6 +226,7 @@ impl Store {
             files.push(StoredFile { name: source.name.clone(), len: source.len, digest, stamp });
             done += source.len;
         }
+        added.copied()?;
         let source = new.dir.to_string_lossy().into_owned();
         let NewGeneration { time, seq, state, .. } = new;
         let generation = Generation { number, time, seq, source, state, new_bytes, files };
@@ -408,6 +416,9 @@ mod tests {
     impl Added for Checked {
         fn check(&mut self, file: &SourceFile) -> Result<()> {
             self.0.push(file.name.clone());
+            Ok(())
+        }
+        fn copied(&mut self) -> Result<()> {
             Ok(())
         }
         fn step(&mut self, _: u64, _: &SourceFile) -> Result<()> {

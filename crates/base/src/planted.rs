@@ -230,6 +230,12 @@ bugs! {
     RecycleLinkedLog,
     /// a checkpoint or backup has logs that are not synced
     CopyUnsyncedLogs,
+    /// a copy that a reader makes lacks the log that was written to
+    CopyWithoutTail,
+    /// a copy that a reader makes lacks the logs that were read before the last one
+    CopyWithoutOlderLogs,
+    /// a copy that a reader makes names files with values that nothing refers to
+    CopyUnusedValues,
     /// the logs of a copy are listed before its tables
     ListLogsBeforeTables,
     /// the list of a backup is durable before its contents

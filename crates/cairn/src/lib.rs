@@ -62,7 +62,7 @@ mod types;
 mod wal;
 mod write;
 
-pub use api::{AutoRefresh, Builder, Database, Keyspace, Snapshot, WriteFuture};
+pub use api::{AutoRefresh, Builder, Database, Keyspace, Snapshot};
 #[cfg(feature = "planted-bugs")]
 pub use base::planted;
 pub use base::{Error, ErrorKind, MergeOperator, Result, Seq, Slice, Time, limits};
@@ -73,7 +73,7 @@ pub use read::{Cursor, CursorAt, Entries, EntryAt, Keys, Range, RangeAt, Version
 pub use salvage::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace, salvage, salvage_in};
 pub use state::Batch;
 pub use transact::{
-    Transaction, TransactionOptions, TransactionRange, TransactionRangeAt, TransactionVersions,
+    Transaction, TransactionOptions, TransactionRange, TransactionRangeAt, TransactionVersions, WriteFuture,
 };
 pub use tree::{CompactionFilter, FilterDecision, FilterEntry};
 pub use types::*;

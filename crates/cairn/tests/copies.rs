@@ -94,6 +94,22 @@ fn assert_intact(env: &Arc<SimEnv>, dir: &str) {
     assert!(report.problems.is_empty(), "{dir}: {:?}", report.problems);
 }
 
+/// A write that hands over all writes before it to the operating system.
+fn hand_over(db: &Database) -> Result<()> {
+    let mut batch = db.batch();
+    batch.delete(&db.open_keyspace("tree")?, "no such key");
+    db.write(batch, Durability::Os)
+}
+
+/// What makes a copy: the database, or a reader beside it, for which a last write hands over all that was written.
+fn source(sim: &Arc<SimEnv>, db: &Database, beside: bool) -> Result<Database> {
+    if !beside {
+        return Ok(db.clone());
+    }
+    hand_over(db)?;
+    Database::builder().env(sim.clone()).options(options(0)).open_read_only("/db")
+}
+
 /// A small database with all that a copy needs: tables, values outside of them, hint files, logs.
 fn small(sim: &Arc<SimEnv>, seed: u64) -> (Database, Vec<Keyspace>, Vec<Content>) {
     let db = open(sim, "/db", 0).unwrap();
@@ -108,7 +124,10 @@ fn small(sim: &Arc<SimEnv>, seed: u64) -> (Database, Vec<Keyspace>, Vec<Content>
 
 #[test]
 fn checkpoints_keep_their_moment_while_both_databases_go_on() {
-    for (seed, threads) in [(1, 0), (2, 0), (3, 2), (4, 2), (5, 0), (6, 2)] {
+    let runs = [(1, 0), (2, 0), (3, 2), (4, 2), (5, 0), (6, 2)];
+    for (seed, threads, beside) in
+        runs.iter().flat_map(|run| [false, true].map(|beside| (run.0, run.1, beside)))
+    {
         let sim = SimEnv::new(seed);
         sim.set_has_links(seed < 5);
         let mut rng = Rng::new(seed);
@@ -119,9 +138,13 @@ fn checkpoints_keep_their_moment_while_both_databases_go_on() {
             let of_db = keyspaces(&db);
             write(&mut rng, &db, &of_db, &mut model, 400);
             let dir = format!("/copies/{round}");
-            let report = db.checkpoint(&dir).unwrap();
+            let report = source(&sim, &db, beside).unwrap().checkpoint(&dir).unwrap();
             assert!(report.files > 0 && report.bytes > 0, "{report:?}");
-            assert_eq!(report.copied_bytes, if seed < 5 { 0 } else { report.bytes });
+            match seed < 5 {
+                // A reader copies the logs that recovery needs.
+                true => assert_eq!(report.copied_bytes > 0, beside, "{report:?}"),
+                false => assert_eq!(report.copied_bytes, report.bytes),
+            }
             moments.push((dir, model.clone()));
             if round % 3 == 1 {
                 // What a checkpoint writes does not reach the database.
@@ -203,22 +226,35 @@ fn a_checkpoint_beside_writers_has_whole_batches_and_all_that_was_acknowledged()
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
     Checkpoint,
+    /// By a reader.
+    CheckpointBeside,
     Backup,
+    /// By a reader.
+    BackupBeside,
     Restore,
 }
 
 impl Step {
     fn run(self, db: &Database, sim: &Arc<SimEnv>) -> Result<()> {
         match self {
-            Step::Checkpoint => db.checkpoint("/copy").map(|_| ()),
-            Step::Backup => {
-                db.backup_with("/backup", &BackupOptions::default().keep(2), &mut |_| ()).map(|_| ())
+            Step::Checkpoint | Step::CheckpointBeside => {
+                source(sim, db, self == Step::CheckpointBeside)?.checkpoint("/copy").map(|_| ())
+            }
+            Step::Backup | Step::BackupBeside => {
+                let source = source(sim, db, self == Step::BackupBeside)?;
+                source.backup_with("/backup", &BackupOptions::default().keep(2), &mut |_| ()).map(|_| ())
             }
             Step::Restore => {
                 let backups = Backups::open_in(sim.clone(), "/backup")?;
                 backups.restore(Some(2), "/copy", &mut |_| ()).map(|_| ())
             }
         }
+    }
+}
+
+impl Step {
+    fn is_backup(self) -> bool {
+        matches!(self, Step::Backup | Step::BackupBeside)
     }
 }
 
@@ -266,7 +302,9 @@ fn a_failing_operation_leaves_no_copy_and_the_database_goes_on() {
     for (step, has_links, begun) in [
         (Step::Checkpoint, true, false),
         (Step::Checkpoint, false, true),
+        (Step::CheckpointBeside, true, true),
         (Step::Backup, true, false),
+        (Step::BackupBeside, true, false),
         (Step::Restore, true, true),
     ] {
         let prepared = || {
@@ -291,7 +329,9 @@ fn a_failing_operation_leaves_no_copy_and_the_database_goes_on() {
             failures += usize::from(failed.is_err());
             match step {
                 // A failure to remove old generations comes after the new one.
-                Step::Backup => assert!(generations(&sim).contains(&3) || failed.is_err(), "{what}"),
+                Step::Backup | Step::BackupBeside => {
+                    assert!(generations(&sim).contains(&3) || failed.is_err(), "{what}")
+                }
                 _ => {
                     // Also after a power cut behind the failure: the whole copy or none, and a next attempt succeeds.
                     let left = sim.crash_clone(Survival::ALL[n as usize % 5], n);
@@ -316,11 +356,13 @@ fn a_failing_operation_leaves_no_copy_and_the_database_goes_on() {
                 }
             }
             assert_eq!(contents(&db), with_more, "{what}");
-            if step == Step::Backup || failed.is_err() {
+            if step.is_backup() || failed.is_err() {
                 step.run(&db, &sim).unwrap_or_else(|e| panic!("again: {e}, {what}"));
                 match step {
-                    Step::Backup => assert_eq!(generations(&sim).len(), 2, "{what}"),
-                    Step::Checkpoint => assert_eq!(copied(&sim), Some(with_more), "{what}"),
+                    Step::Backup | Step::BackupBeside => assert_eq!(generations(&sim).len(), 2, "{what}"),
+                    Step::Checkpoint | Step::CheckpointBeside => {
+                        assert_eq!(copied(&sim), Some(with_more), "{what}")
+                    }
                     Step::Restore => assert_eq!(copied(&sim), Some(model), "{what}"),
                 }
             }
@@ -334,7 +376,8 @@ fn a_failing_operation_leaves_no_copy_and_the_database_goes_on() {
 
 #[test]
 fn a_crash_leaves_the_whole_copy_or_none_and_the_database() {
-    for step in [Step::Checkpoint, Step::Backup, Step::Restore] {
+    let steps = [Step::Checkpoint, Step::CheckpointBeside, Step::Backup, Step::BackupBeside, Step::Restore];
+    for step in steps {
         let (sim, db, ..) = prepared(true);
         let begin = sim.op_count();
         step.run(&db, &sim).unwrap();
@@ -345,7 +388,7 @@ fn a_crash_leaves_the_whole_copy_or_none_and_the_database() {
         for n in 0..operations {
             let (sim, db, keyspaces, mut model) = prepared(true);
             let second = model.clone();
-            if step == Step::Backup {
+            if step.is_backup() {
                 // So that the third generation is another one.
                 keyspaces[0].put("third", "1").unwrap();
                 model[0].0.insert(b"third".to_vec(), b"1".to_vec());
@@ -356,7 +399,7 @@ fn a_crash_leaves_the_whole_copy_or_none_and_the_database() {
             for kind in Survival::ALL {
                 let what = format!("{step:?}, operation {n} of {operations}, {kind:?}");
                 let left = sim.crash_clone(kind, n);
-                if step == Step::Backup {
+                if step.is_backup() {
                     let found = generations(&left);
                     assert!(found.contains(&2), "{what}: {found:?}");
                     for number in &found {
@@ -375,7 +418,7 @@ fn a_crash_leaves_the_whole_copy_or_none_and_the_database() {
                 }
                 let db = open(&left, "/db", 0).unwrap();
                 assert_eq!(contents(&db), model, "{what}");
-                if step != Step::Backup && copied(&left).is_none() {
+                if !step.is_backup() && copied(&left).is_none() {
                     step.run(&db, &left).unwrap_or_else(|e| panic!("again: {e}, {what}"));
                     assert_eq!(copied(&left).as_ref(), Some(&model), "{what}");
                 }
@@ -388,10 +431,13 @@ fn a_crash_leaves_the_whole_copy_or_none_and_the_database() {
 /// Between any two files of a copy, everything else goes on: the copy has its moment all the same.
 #[test]
 fn other_calls_in_the_midst_of_a_copy_change_nothing_of_it() {
-    for (has_links, is_backup) in [(true, false), (false, false), (true, true)] {
+    let kinds_of_copies = [(true, false), (false, false), (true, true)];
+    let runs = kinds_of_copies.iter().flat_map(|kind| [false, true].map(|beside| (kind.0, kind.1, beside)));
+    for (has_links, is_backup, beside_writer) in runs {
         let sim = SimEnv::new(5);
         sim.set_has_links(has_links);
         let (db, keyspaces, model) = small(&sim, 5);
+        let source = source(&sim, &db, beside_writer).unwrap();
         let mut rng = Rng::new(6);
         let (mut after, mut calls) = (model.clone(), 0);
         let mut beside = |_: &cairn::CopyProgress| {
@@ -411,9 +457,10 @@ fn other_calls_in_the_midst_of_a_copy_change_nothing_of_it() {
             }
         };
         match is_backup {
-            true => _ = db.backup_with("/backup", &BackupOptions::default(), &mut beside).unwrap(),
-            false => _ = db.checkpoint_with("/copy", &mut beside).unwrap(),
+            true => _ = source.backup_with("/backup", &BackupOptions::default(), &mut beside).unwrap(),
+            false => _ = source.checkpoint_with("/copy", &mut beside).unwrap(),
         }
+        drop(source);
         assert!(calls > 12 && after != model, "{calls}");
         assert_eq!(contents(&db), after);
         if is_backup {
@@ -437,12 +484,14 @@ fn other_calls_in_the_midst_of_a_copy_change_nothing_of_it() {
 /// Closing, or dropping the last handle but that of the copy, in the midst of a copy: it ends with its result or with `Closed`.
 #[test]
 fn closing_ends_a_copy_and_leaves_nothing_of_it() {
-    for is_backup in [false, true] {
+    for (is_backup, beside_writer) in [(false, false), (true, false), (false, true), (true, true)] {
         let sim = SimEnv::new(5);
         sim.set_has_links(false);
-        let (db, keyspaces, model) = small(&sim, 5);
+        let (writer, keyspaces, model) = small(&sim, 5);
         drop(keyspaces);
+        let db = source(&sim, &writer, beside_writer).unwrap();
         let (begun, other) = (std::sync::Barrier::new(2), db.clone());
+        let keyspace = db.open_keyspace("tree").unwrap();
         let mut calls = 0;
         let (copied, closed) = std::thread::scope(|scope| {
             let closing = scope.spawn(|| {
@@ -454,7 +503,7 @@ fn closing_ends_a_copy_and_leaves_nothing_of_it() {
                 if calls == 3 {
                     begun.wait();
                     // Until closing has begun, which then waits for this call.
-                    while db.sync().is_ok() {
+                    while keyspace.get("a").is_ok() {
                         std::thread::yield_now();
                     }
                 }
@@ -472,6 +521,7 @@ fn closing_ends_a_copy_and_leaves_nothing_of_it() {
             true => assert!(generations(&sim).is_empty()),
             false => assert!(sim.list_files().iter().all(|path| !path.starts_with("/copy"))),
         }
+        writer.close().unwrap();
         let db = open(&sim, "/db", 0).unwrap();
         assert_eq!(contents(&db), model);
         db.backup("/backup").unwrap();
@@ -672,4 +722,152 @@ fn an_empty_database_and_an_idle_one_are_copied() {
     copy.checkpoint("/second").unwrap();
     let second = open(&sim, "/second", 0).unwrap();
     assert_eq!(second.open_keyspace("k").unwrap().get("a").unwrap().unwrap(), "1");
+}
+
+/// Logs end, are needed by some keyspaces and not by others, and are removed, while a reader follows. Each of its moments can be copied, also later,
+/// and a copy is durable although the writer has not synced what it has.
+#[test]
+fn a_reader_that_follows_copies_its_moments() {
+    for (seed, threads) in [(1, 0), (2, 2), (3, 0)] {
+        let sim = SimEnv::new(seed);
+        let mut rng = Rng::new(seed);
+        let db = open(&sim, "/db", threads).unwrap();
+        let (of_db, mut model) = (keyspaces(&db), vec![Content::default(); kinds().len()]);
+        let mut reader = source(&sim, &db, true).unwrap();
+        let mut held: Vec<(Database, Vec<Content>)> = Vec::new();
+        let mut linked = 0;
+        for round in 0..60 {
+            write(&mut rng, &db, &of_db, &mut model, 40);
+            hand_over(&db).unwrap();
+            reader = reader.refresh().unwrap();
+            held.push((reader.clone(), model.clone()));
+            let at = rng.below(held.len() as u64) as usize;
+            let (moment, of_moment) = &held[at];
+            let dir = format!("/copies/{round}");
+            let report = moment.checkpoint(&dir).unwrap();
+            let names = sim.list(Path::new(&dir)).unwrap();
+            let is_linked = |name: &&String| sim.name_count(&Path::new(&dir).join(name)).unwrap() > 1;
+            linked += names.iter().filter(is_linked).count();
+            let copied = names.iter().filter(|name| name.ends_with(".log") && !is_linked(name));
+            let copied: u64 = copied.map(|name| sim.len(&Path::new(&dir).join(name)).unwrap()).sum();
+            assert_eq!(report.copied_bytes, copied, "seed {seed}, round {round}: {report:?}");
+            let left = sim.crash_clone(Survival::Nothing, round);
+            assert_intact(&left, &dir);
+            let copy = open(&left, &dir, 0).unwrap();
+            assert_eq!(contents(&copy), *of_moment, "seed {seed}, round {round}, held since {at}");
+            if held.len() > 3 {
+                held.swap_remove(at);
+            }
+        }
+        assert!(linked > 500, "{linked}");
+    }
+}
+
+/// A file with values goes when nothing refers to it any more. No edit says so at once.
+#[test]
+fn a_reader_copies_no_values_that_nothing_refers_to() {
+    for preset in [Preset::HashLog, Preset::Parallax] {
+        let sim = SimEnv::new(3);
+        let open = || {
+            let options = Options::default().background_threads(0).memory_budget(1 << 20);
+            Database::open_in(sim.clone(), "/db", options).unwrap()
+        };
+        let options = KeyspaceOptions::preset(preset).memtable_bytes(32 << 10);
+        let db = open();
+        for name in ["kept", "passing"] {
+            let keyspace = db.keyspace(name, options.clone()).unwrap();
+            (0..20).for_each(|n| keyspace.put(n.to_string(), [n; 700]).unwrap());
+            keyspace.flush().unwrap();
+            keyspace.put("last", [9; 700]).unwrap();
+        }
+        db.close().unwrap();
+        // An opening moves values out of the log that it has replayed.
+        let db = open();
+        let passing = db.open_keyspace("passing").unwrap();
+        passing.put("more", [8; 700]).unwrap();
+        passing.flush().unwrap();
+        drop(passing);
+        let value_files = || {
+            let files = sim.list_files();
+            files
+                .iter()
+                .filter(|path| path.starts_with("/db") && path.extension().is_some_and(|e| e == "val"))
+                .count()
+        };
+        let before = value_files();
+        db.drop_keyspace("passing").unwrap();
+        db.sync().unwrap();
+        if preset == Preset::HashLog {
+            assert!(value_files() < before, "{before} files with values");
+        }
+        let reader = Database::builder().env(sim.clone()).open_read_only("/db").unwrap();
+        reader.checkpoint("/copy").unwrap();
+        reader.backup("/backup").unwrap();
+        Backups::open_in(sim.clone(), "/backup").unwrap().restore(None, "/restored", &mut |_| ()).unwrap();
+        for dir in ["/copy", "/restored"] {
+            assert_intact(&sim, dir);
+            let copy = Database::open_in(sim.clone(), dir, Options::default()).unwrap();
+            assert_eq!(copy.keyspaces(), ["kept"]);
+            let kept = copy.open_keyspace("kept").unwrap();
+            assert_eq!(kept.get("7").unwrap().unwrap(), [7; 700]);
+            assert_eq!(
+                (kept.get("last").unwrap().unwrap(), kept.entries().count()),
+                ([9; 700][..].into(), 21)
+            );
+        }
+    }
+}
+
+/// A writer takes records back when a later one of their group could not be written.
+#[test]
+fn a_moment_with_records_that_were_taken_back_is_not_copied() {
+    let sim = SimEnv::new(3);
+    let (db, keyspaces, _) = small(&sim, 3);
+    let reader = source(&sim, &db, true).unwrap();
+    let mut logs = sim.list_files();
+    logs.retain(|path| path.starts_with("/db") && path.extension().is_some_and(|e| e == "log"));
+    let log = logs.into_iter().max().unwrap();
+    let bytes = sim.read_file(&log);
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    // The last record has 29 bytes.
+    let shorter = bytes[..end - 30].to_vec();
+    let overwritten = [&shorter[..], &[0; 60]].concat();
+    for taken_back in [shorter, overwritten] {
+        sim.write_file(&log, taken_back);
+        for copied in [reader.checkpoint("/copy").map(drop), reader.backup("/backup").map(drop)] {
+            let error = copied.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+            assert!(error.to_string().contains("taken back"), "{error}");
+        }
+        assert!(sim.list_files().iter().all(|path| !path.starts_with("/copy")));
+        assert!(generations(&sim).is_empty());
+    }
+    sim.write_file(&log, bytes);
+    reader.checkpoint("/copy").unwrap();
+    reader.backup("/backup").unwrap();
+    drop(keyspaces);
+}
+
+/// What is copied is read twice, and nothing else: each read waits for its time, by the clock of the environment.
+#[test]
+fn a_backup_keeps_to_its_rate() {
+    let sim = SimEnv::new(3);
+    let (db, keyspaces, mut model) = small(&sim, 3);
+    let timed = |rate: Option<u64>| {
+        let before = sim.monotonic();
+        let made = db.backup_with("/backup", &BackupOptions::default().rate(rate), &mut |_| ()).unwrap();
+        (made, (sim.monotonic() - before).as_secs_f64())
+    };
+    let rate = 100_000;
+    let (made, seconds) = timed(Some(rate));
+    let twice = 2.0 * made.bytes as f64 / rate as f64;
+    // Headers and filters are not counted, and a tenth of a second may be ahead.
+    assert!((0.8 * twice - 0.2..=twice).contains(&seconds), "{seconds} s of {twice}");
+    write(&mut Rng::new(4), &db, &keyspaces, &mut model, 30);
+    let (made, seconds) = timed(Some(rate));
+    let twice = 2.0 * made.new_bytes as f64 / rate as f64;
+    assert!(seconds <= twice && made.new_bytes < made.bytes, "{seconds} s of {twice}");
+    assert!(timed(None).1 < 0.1);
+    let refused = db.backup_with("/backup", &BackupOptions::default().rate(0), &mut |_| ());
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
 }

@@ -124,7 +124,7 @@ fn operands_are_joined_in_order_to_what_is_below_them() -> Result<()> {
 }
 
 #[test]
-fn a_batch_with_merges_is_applied_in_order_or_refused_where_they_read() -> Result<()> {
+fn a_batch_with_merges_is_applied_in_order_also_where_they_read() -> Result<()> {
     let (_, db, k) = open(plain())?;
     let other = db.keyspace("other", plain())?;
     let mut batch = db.batch();
@@ -137,18 +137,82 @@ fn a_batch_with_merges_is_applied_in_order_or_refused_where_they_read() -> Resul
     assert_eq!((k.get("a")?.unwrap(), other.get("a")?.unwrap()), ("235".into(), "4".into()));
     for (name, options) in others() {
         let (_, db, k) = open(options)?;
+        let operands = db.keyspace("operands", plain())?;
+        k.put("b", "b")?;
+        k.put("c", "c")?;
         let mut batch = db.batch();
         batch.merge(&k, "a", "1");
-        let refused = db.write(batch, Durability::Os).unwrap_err();
-        assert!(
-            refused.kind() == ErrorKind::InvalidArgument && refused.to_string().contains("transaction"),
-            "{name}"
-        );
+        batch.merge(&k, "a", "2");
+        batch.merge(&k, "b", "3");
+        batch.delete(&k, "b");
+        batch.merge(&k, "b", "4");
+        batch.merge(&k, "c", "5");
+        batch.put(&k, "d", "d");
+        batch.merge(&k, "d", "6");
+        batch.merge(&operands, "a", "7");
+        db.write(batch, Durability::Os)?;
+        let values = ["a", "b", "c", "d"].map(|key| k.get(key).unwrap().unwrap());
+        assert_eq!(values, ["12", "4", "c5", "d6"].map(Slice::from), "{name}");
+        assert_eq!(operands.get("a")?.unwrap(), "7", "{name}");
         db.transaction(|tx| {
-            tx.merge(&k, "a", "1")?;
-            tx.merge(&k, "a", "2")
+            tx.merge(&k, "a", "3")?;
+            tx.merge(&k, "a", "4")
         })?;
-        assert_eq!(k.get("a")?.unwrap(), "12", "{name}");
+        assert_eq!(k.get("a")?.unwrap(), "1234", "{name}");
+        let mut wrong = db.batch();
+        wrong.merge(&k, vec![0; 70_000], "1");
+        assert_eq!(db.write(wrong, Durability::Os).unwrap_err().kind(), ErrorKind::InvalidArgument, "{name}");
+    }
+    let (_, db, k) = open(plain().history(Retention::All))?;
+    let mut batch = db.batch();
+    batch.merge(&k, "a", "1");
+    batch.put_at(&k, "b", "1", Time::from_micros(5));
+    let refused = db.write(batch, Durability::Os).unwrap_err();
+    assert!(
+        refused.kind() == ErrorKind::InvalidArgument && refused.to_string().contains("times"),
+        "{refused}"
+    );
+    assert_eq!(k.get("a")?, None);
+    Ok(())
+}
+
+#[test]
+fn a_batch_that_merges_by_reading_is_refused_with_keyspaces_of_another_database() -> Result<()> {
+    let history = plain().history(Retention::All);
+    let ((_, db, k), (_, _other, of_other)) = (open(history.clone())?, open(history)?);
+    let mut batch = db.batch();
+    batch.merge(&k, "a", "1");
+    batch.merge(&of_other, "b", "2");
+    assert_eq!(db.write(batch, Durability::Os).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!((k.get("a")?, k.get("b")?, of_other.get("b")?), (None, None, None));
+    Ok(())
+}
+
+/// Merges of batches in several threads all count, with the other writes of their batches.
+#[test]
+fn batches_with_merges_that_read_are_repeated_after_conflicts() -> Result<()> {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path())?;
+    for (name, options) in others() {
+        let options = options.merge(Merge::U64Add);
+        let (sums, counts) =
+            (db.keyspace(name, options.clone())?, db.keyspace(&format!("{name} 2"), options)?);
+        std::thread::scope(|scope| {
+            let add = || {
+                (0..200).try_for_each(|n| {
+                    let mut batch = db.batch();
+                    batch.merge(&sums, "sum", 3u64.to_le_bytes());
+                    batch.merge(&counts, format!("{}", n % 3), 1u64.to_le_bytes());
+                    db.write(batch, Durability::Buffered)
+                })
+            };
+            let threads = [(); 3].map(|()| scope.spawn(add));
+            threads.into_iter().try_for_each(|thread| thread.join().unwrap())
+        })?;
+        assert_eq!(sums.get("sum")?.unwrap(), 1800u64.to_le_bytes(), "{name}");
+        let number =
+            |n: u64| u64::from_le_bytes(counts.get(n.to_string()).unwrap().unwrap()[..].try_into().unwrap());
+        assert_eq!((0..3).map(number).sum::<u64>(), 600, "{name}");
     }
     Ok(())
 }
@@ -372,18 +436,19 @@ fn a_put_that_expires_beside_merges_makes_them_read() -> Result<()> {
     assert_eq!((expiry("a")?, expiry("b")?), (false, true));
     let mut batch = db.batch();
     batch.merge(&k, "a", "3");
-    assert_eq!(db.write(batch, Durability::Os).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    db.write(batch, Durability::Os)?;
     env.set_wall_clock(later(2 * HOUR));
-    assert_eq!((k.get("a")?.unwrap(), k.get("b")?), ("12".into(), None));
+    assert_eq!((k.get("a")?.unwrap(), k.get("b")?), ("123".into(), None));
     k.merge("b", "4")?;
     assert_eq!(k.get_with_expiry("b")?.unwrap(), ("4".into(), None));
     Ok(())
 }
 
 #[test]
-fn a_batch_has_no_merges_beside_puts_that_expire_and_changes_nothing() -> Result<()> {
-    let (_, db, k) = open(plain())?;
+fn a_batch_may_have_merges_beside_puts_that_expire() -> Result<()> {
     for merge_first in [true, false] {
+        let (_, db, k) = open(plain())?;
+        k.merge("a", "0")?;
         let mut batch = db.batch();
         if merge_first {
             batch.merge(&k, "a", "1");
@@ -392,12 +457,13 @@ fn a_batch_has_no_merges_beside_puts_that_expire_and_changes_nothing() -> Result
         if !merge_first {
             batch.merge(&k, "a", "1");
         }
-        assert_eq!(db.write(batch, Durability::Os).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        batch.merge(&k, "b", "c");
+        db.write(batch, Durability::Os)?;
+        assert_eq!((k.get("a")?.unwrap(), k.get("b")?.unwrap()), ("01".into(), "bc".into()));
+        assert!(k.get_with_expiry("b")?.unwrap().1.is_some() && k.get_with_expiry("a")?.unwrap().1.is_none());
     }
-    let mut batch = db.batch();
-    batch.merge(&k, "a", "1");
-    db.write(batch, Durability::Os)?;
-    assert_eq!((k.get("a")?.unwrap(), k.get("b")?), ("1".into(), None));
+    let (_, db, k) = open(plain())?;
+    k.merge("a", "1")?;
     // A transaction does it by reading, in its second run at the latest.
     db.transaction(|tx| {
         tx.merge(&k, "a", "2")?;

@@ -41,6 +41,6 @@ pub use format::{
 };
 pub use part::{ChunkPlace, Part, PartsOf, chunk_place};
 pub use payload::{framed_len, payload_offset, remove_headers};
-pub use reader::{SegmentReader, Span, Tail};
+pub use reader::{LastRecord, SegmentReader, Span, Tail};
 pub use salvage::{Salvaged, salvage};
 pub use writer::{LARGE_LEN, SegmentWriter};

@@ -43,6 +43,25 @@ pub struct Span {
     pub end: u64,
 }
 
+/// The last complete record that was read: the offset and the checksum of its last chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastRecord {
+    offset: u64,
+    sum: u32,
+}
+
+impl LastRecord {
+    /// Whether it still is in the file. If not, its writer has taken it back, perhaps with others before it.
+    pub fn is_in(self, env: &Arc<dyn Env>, path: &Path) -> Result<bool> {
+        self.is_there(&mut Window::open(env.open(path)?, None)?)
+    }
+
+    fn is_there(self, window: &mut Window) -> Result<bool> {
+        Ok(self.offset < window.len
+            && RawChunk::parse(window.rest(self.offset)?).is_some_and(|chunk| chunk.sum == self.sum))
+    }
+}
+
 /// Reads the records of a segment in append order.
 ///
 /// A bad chunk is [`ErrorKind::Corruption`](base::ErrorKind) if an intact chunk behind it proves that it was synced.
@@ -58,8 +77,7 @@ pub struct SegmentReader {
     expected_len: Option<u64>,
     position: u64,
     valid_len: u64,
-    /// The last chunk of the last complete record: its offset and checksum.
-    last: Option<(u64, u32)>,
+    last: Option<LastRecord>,
     proven_synced: u64,
     end: Option<Result<Tail>>,
     /// The segment is appended to meanwhile: see [`SegmentReader::go_on`].
@@ -163,6 +181,11 @@ impl SegmentReader {
         }
     }
 
+    /// The last complete record that was read, unless there was none.
+    pub fn last_record(&self) -> Option<LastRecord> {
+        self.last
+    }
+
     /// Another reader of the same file, at the same place.
     pub fn another(&self) -> SegmentReader {
         SegmentReader {
@@ -195,12 +218,10 @@ impl SegmentReader {
         }
         self.window.renew(most.min(self.expected_len.unwrap_or(u64::MAX)))?;
         (self.position, self.end, self.followed) = (self.valid_len, None, true);
-        if let Some((offset, sum)) = self.last {
-            let is_there = offset < self.window.len
-                && RawChunk::parse(self.window.rest(offset)?).is_some_and(|chunk| chunk.sum == sum);
-            if !is_there {
-                return Err(self.corruption(offset, "a record that was read has been taken back"));
-            }
+        if let Some(last) = self.last
+            && !last.is_there(&mut self.window)?
+        {
+            return Err(self.corruption(last.offset, "a record that was read has been taken back"));
         }
         Ok(())
     }
@@ -250,7 +271,7 @@ impl SegmentReader {
             self.position = offset + end as u64;
             let start = *start.get_or_insert(offset);
             if chunk.kind.ends() {
-                self.last = Some((offset, chunk.sum));
+                self.last = Some(LastRecord { offset, sum: chunk.sum });
                 return Ok(Step::Record(Span { start, end: self.position }));
             }
         }

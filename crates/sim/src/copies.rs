@@ -1,4 +1,4 @@
-//! Checkpoints and backups compared with maps of their moments, while the database and its copies go on: under flushes, compactions, collections,
+//! Checkpoints and backups, of the database that writes and of a reader beside it, compared with maps of their moments, while the database and its copies go on: under flushes, compactions, collections,
 //! recycled logs, reopening, and power cuts at any operation of a copy.
 //!
 //! A copy that was finished must have its moment, at any later time and after any power cut. One that was cut off must be whole, or none; and the
@@ -9,7 +9,9 @@ use crate::jobs::Job;
 use crate::random::{Draw, Rng};
 use crate::sets::{OptionSet, option_sets};
 use cairn::env::{SimEnv, Survival};
-use cairn::{BackupOptions, Backups, Database, Durability, ErrorKind, Keyspace, Options};
+use cairn::{
+    BackupOptions, Backups, Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -35,7 +37,11 @@ pub fn job(n: u64) -> Job {
 pub fn run(n: u64) -> Outcome<u64> {
     let mut rng = Rng::new(n);
     let sets: Vec<OptionSet> = option_sets().into_iter().filter(|set| !set.real).collect();
-    let set = sets[n as usize % sets.len()].clone();
+    let mut set = sets[n as usize % sets.len()].clone();
+    if rng.chance(1, 2) {
+        // A manifest has the edits of a long time.
+        set.options.manifest_cap = Options::default().manifest_cap;
+    }
     let env = SimEnv::new(n);
     env.set_has_links(!rng.chance(1, 4));
     let name = set.name;
@@ -59,6 +65,8 @@ struct World {
     db: Database,
     keyspaces: Vec<Keyspace>,
     model: Moment,
+    /// Is opened now and then, and follows.
+    reader: Option<Database>,
     /// Checkpoints, by directory.
     checkpoints: BTreeMap<String, Moment>,
     /// Generations of the backup.
@@ -109,14 +117,17 @@ impl World {
         let keyspaces = open_keyspaces(&db, &set)?;
         let model = vec![BTreeMap::new(); keyspaces.len()];
         let (checkpoints, generations) = Default::default();
-        Ok(World { env, set, db, keyspaces, model, checkpoints, generations, copies: 0, compared: 0 })
+        let (reader, copies, compared) = (None, 0, 0);
+        Ok(World { env, set, db, keyspaces, model, reader, checkpoints, generations, copies, compared })
     }
 
     /// Opens the database anew, on another disk if there is one.
     fn reopen(&mut self, disk: Option<Arc<SimEnv>>) -> Outcome {
         self.keyspaces.clear();
         self.db.clone().close()?;
-        self.env = disk.unwrap_or_else(|| self.env.clone());
+        if let Some(disk) = disk {
+            (self.env, self.reader) = (disk, None);
+        }
         self.db = Database::open_in(self.env.clone(), DB, options(&self.set))?;
         self.keyspaces = open_keyspaces(&self.db, &self.set)?;
         compare("the database, reopened", &contents(&self.keyspaces)?, &self.model)
@@ -127,8 +138,9 @@ impl World {
             0..900 => write(&self.db, &self.keyspaces, &mut self.model, rng),
             900..930 => Ok(rng.pick(&self.keyspaces).flush()?),
             930..940 => Ok(rng.pick(&self.keyspaces).compact()?),
-            940..945 => Ok(self.db.wait_idle()?),
-            945..958 if self.checkpoints.len() < KEPT => self.checkpoint(),
+            940..942 => Ok(self.db.wait_idle()?),
+            942..945 => self.pass(rng),
+            945..958 if self.checkpoints.len() < KEPT => self.checkpoint(rng),
             945..970 => self.backup(rng),
             970..980 => self.compare_one(rng),
             980..986 => self.restore(rng),
@@ -148,16 +160,67 @@ impl World {
         format!("/copy{}", self.copies)
     }
 
-    fn checkpoint(&mut self) -> Outcome {
+    /// What makes a copy: the database, or a reader beside it, for which a last write hands over all that was written.
+    fn source(&mut self, rng: &mut Rng) -> Outcome<Database> {
+        if rng.chance(1, 2) {
+            return Ok(self.db.clone());
+        }
+        write_with(&self.db, &self.keyspaces, &mut self.model, Durability::Os, rng)?;
+        let reader = match &self.reader {
+            Some(reader) if rng.chance(7, 8) => reader.refresh()?,
+            _ => {
+                let builder = Database::builder().env(self.env.clone()).options(options(&self.set));
+                builder.open_read_only(DB)?
+            }
+        };
+        self.reader = Some(reader.clone());
+        Ok(reader)
+    }
+
+    /// Creates a keyspace whose values are outside of tables, or drops it: then nothing refers to its files.
+    fn pass(&mut self, rng: &mut Rng) -> Outcome {
+        if self.db.keyspaces().iter().any(|name| name == "passing") {
+            return Ok(self.db.drop_keyspace("passing")?);
+        }
+        let preset = *rng.pick(&[Preset::HashLog, Preset::Parallax]);
+        let passing = self.db.keyspace("passing", KeyspaceOptions::preset(preset).memtable_bytes(8 << 10))?;
+        for n in 0..rng.between(1, 40) {
+            passing.put(n.to_string(), [7; 600])?;
+        }
+        if rng.chance(1, 2) {
+            passing.flush()?;
+        }
+        if rng.chance(1, 2) {
+            drop(passing);
+            self.reopen(None)?;
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&mut self, rng: &mut Rng) -> Outcome {
         let dir = self.new_directory();
-        self.db.checkpoint(&dir)?;
+        self.source(rng)?.checkpoint(&dir)?;
+        if rng.chance(1, 4) {
+            // All of it is durable, also what the database has not synced.
+            let disk = self.env.crash_clone(Survival::Nothing, rng.next_u64());
+            self.compare_copy(&disk, &dir, &mut self.model.clone(), None)?;
+            self.compared += 1;
+        }
         self.checkpoints.insert(dir, self.model.clone());
         Ok(())
     }
 
     fn backup(&mut self, rng: &mut Rng) -> Outcome {
         let keep = rng.chance(1, 3).then(|| rng.between(1, 3));
-        let generation = self.db.backup_with(BACKUP, &BackupOptions::default().keep(keep), &mut |_| ())?;
+        let source = self.source(rng)?;
+        let generation = source.backup_with(BACKUP, &BackupOptions::default().keep(keep), &mut |_| ())?;
+        if rng.chance(1, 8) {
+            let disk = self.env.crash_clone(Survival::Nothing, rng.next_u64());
+            let dir = self.new_directory();
+            Backups::open_in(disk.clone(), BACKUP)?.restore(Some(generation.number), &dir, &mut |_| ())?;
+            self.compare_copy(&disk, &dir, &mut self.model.clone(), None)?;
+            self.compared += 1;
+        }
         self.note_backup(generation.number, keep)
     }
 
@@ -241,13 +304,14 @@ impl World {
 
     /// A power cut in the midst of a copy. The run goes on with what is left, without the copy.
     fn cut_off(&mut self, rng: &mut Rng) -> Outcome {
+        let source = self.source(rng)?;
         self.db.sync()?;
         let is_checkpoint = rng.chance(1, 2);
         let dir = self.new_directory();
         self.env.crash_at(self.env.op_count() + rng.below(150));
         let finished = match is_checkpoint {
-            true => self.db.checkpoint(&dir).map(|_| 0),
-            false => self.db.backup(BACKUP).map(|generation| generation.number),
+            true => source.checkpoint(&dir).map(|_| 0),
+            false => source.backup(BACKUP).map(|generation| generation.number),
         };
         let disk = self.env.crash_clone(*rng.pick(&Survival::ALL), rng.next_u64());
         self.env.clear_faults();
@@ -278,10 +342,11 @@ impl World {
             let number = finished.as_ref().ok();
             ensure!(number.is_none_or(|number| found.contains(number)), "generation {number:?} is lost");
         }
-        // The process is gone: what it still holds is of the old disk.
+        // The processes are gone: what they still hold is of the old disk.
         self.keyspaces.clear();
+        let _ = source.close();
         let _ = self.db.clone().close();
-        self.env = disk;
+        (self.env, self.reader) = (disk, None);
         self.db = Database::open_in(self.env.clone(), DB, options(&self.set))?;
         self.keyspaces = open_keyspaces(&self.db, &self.set)?;
         compare("the database after a power cut", &contents(&self.keyspaces)?, &self.model)?;
@@ -325,6 +390,17 @@ pub(crate) fn draw_value(keyspace: &Keyspace, rng: &mut Rng) -> Vec<u8> {
 
 /// A put, a delete or a batch, which the model follows.
 pub(crate) fn write(db: &Database, keyspaces: &[Keyspace], model: &mut Moment, rng: &mut Rng) -> Outcome {
+    let durability = *rng.pick(&[Durability::Buffered, Durability::Os]);
+    write_with(db, keyspaces, model, durability, rng)
+}
+
+fn write_with(
+    db: &Database,
+    keyspaces: &[Keyspace],
+    model: &mut Moment,
+    durability: Durability,
+    rng: &mut Rng,
+) -> Outcome {
     let mut batch = db.batch();
     let single = rng.chance(9, 10);
     for at in 0..keyspaces.len() {
@@ -342,5 +418,5 @@ pub(crate) fn write(db: &Database, keyspaces: &[Keyspace], model: &mut Moment, r
             model[at].insert(key, value);
         }
     }
-    Ok(db.write(batch, *rng.pick(&[Durability::Buffered, Durability::Os]))?)
+    Ok(db.write(batch, durability)?)
 }

@@ -177,9 +177,9 @@ pub fn appended(keyspace: &Keyspace, old: Option<&Value>, more: Value) -> Value 
     }
 }
 
-/// The operand that makes `new` of `old`, in a keyspace that appends and keeps operands. A key without a value gets one by an operand, too, now and then.
+/// The operand that makes `new` of `old`, in a keyspace that appends. A key without a value gets one by an operand, too, now and then.
 pub fn operand<'a>(keyspace: &Keyspace, old: Option<&Value>, new: &'a [u8]) -> Option<&'a [u8]> {
-    if keyspace.options().merge != Merge::Append || keyspace.options().history != Retention::None {
+    if keyspace.options().merge != Merge::Append {
         return None;
     }
     match old {

@@ -1,7 +1,8 @@
 //! Readers beside a writer, compared with maps of their moments: under flushes, compactions, collections, recycled logs, bulk loads, keyspaces that
 //! come and go, reopening of the writer, and power cuts.
 //!
-//! A moment must show what was there when it was read, for as long as it is held, and all that had been handed to the operating system before.
+//! A moment must show what was there when it was read, for as long as it is held, and so must a copy of it; and all that had been handed to the operating
+//! system before.
 //! Beside a writer in another thread it must be a prefix of the commits, in all keyspaces together. After a power cut a reader must see what
 //! the recovery of the writer finds later.
 
@@ -12,7 +13,7 @@ use crate::ordering::has_order;
 use crate::random::{Draw, Rng};
 use crate::sets::{OptionSet, option_sets};
 use cairn::env::{Env, SimEnv, Survival};
-use cairn::{Database, Durability, IngestOptions, Keyspace, KeyspaceOptions, Retention};
+use cairn::{Database, Durability, IngestOptions, Keyspace, KeyspaceOptions, Preset, Retention};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -78,11 +79,29 @@ struct Held {
 }
 
 impl Held {
-    fn compare(&self, set: &OptionSet, rng: &mut Rng) -> Outcome {
-        let keyspaces = opened(&self.db, set)?;
+    fn compare_with(&self, db: &Database, set: &OptionSet) -> Outcome {
+        let keyspaces = opened(db, set)?;
         compare("a moment that is held", &contents(&keyspaces)?, &self.model)?;
-        let passing = passing(&self.db)?;
+        let passing = passing(db)?;
         ensure!(passing == self.passing, "{PASSING} has {passing:?} instead of {:?}", self.passing);
+        Ok(())
+    }
+
+    fn compare(&self, env: &Arc<SimEnv>, set: &OptionSet, rng: &mut Rng) -> Outcome {
+        self.compare_with(&self.db, set)?;
+        if rng.chance(1, 8) {
+            let dir = format!("/copy-{}", rng.next_u64());
+            self.db.checkpoint(&dir)?;
+            let report = cairn::check_in(env.clone(), &dir, &mut |_| ())?;
+            ensure!(report.problems.is_empty(), "the copy of a moment is damaged: {:?}", report.problems);
+            let copy = Database::open_in(env.clone(), &dir, options(set).create_if_missing(false))?;
+            self.compare_with(&copy, set).map_err(|f| f.context("the copy of a moment"))?;
+            copy.close()?;
+            env.list_files()
+                .iter()
+                .filter(|path| path.starts_with(&dir))
+                .for_each(|path| env.remove_file(path));
+        }
         if rng.chance(1, 8) {
             let report = self.db.check(&mut |_| ())?;
             ensure!(report.problems.is_empty(), "a moment is damaged: {:?}", report.problems);
@@ -129,7 +148,7 @@ impl World {
             850..860 => Ok(rng.pick(&self.keyspaces).compact()?),
             860..865 => Ok(self.db.wait_idle()?),
             865..870 => self.load(rng),
-            870..880 => self.pass(),
+            870..880 => self.pass(rng),
             880..940 => self.refresh(rng),
             940..955 => self.refresh_beside_buffered_writes(rng),
             955..985 => self.compare_held(rng),
@@ -164,7 +183,7 @@ impl World {
     }
 
     /// Creates, changes or drops a keyspace.
-    fn pass(&mut self) -> Outcome {
+    fn pass(&mut self, rng: &mut Rng) -> Outcome {
         match self.passing {
             Some(n) if n % 3 == 2 => {
                 self.db.drop_keyspace(PASSING)?;
@@ -172,7 +191,11 @@ impl World {
             }
             _ => {
                 let n = self.passing.map_or(0, |n| n + 1);
-                let keyspace = self.db.keyspace(PASSING, KeyspaceOptions::default())?;
+                let options = match self.passing {
+                    None => KeyspaceOptions::preset(*rng.pick(&[Preset::HashLog, Preset::Parallax])),
+                    Some(_) => self.db.open_keyspace(PASSING)?.options(),
+                };
+                let keyspace = self.db.keyspace(PASSING, options)?;
                 keyspace.put_with("n", n.to_string(), Durability::Os)?;
                 self.passing = Some(n);
             }
@@ -189,7 +212,7 @@ impl World {
             _ => self.reader.refresh()?,
         };
         let held = Held { db: self.reader.clone(), model: self.model.clone(), passing: self.passing };
-        held.compare(&self.set, rng)?;
+        held.compare(&self.env, &self.set, rng)?;
         self.compared += 1;
         self.held.push(held);
         if self.held.len() > HELD {
@@ -212,12 +235,12 @@ impl World {
         let model =
             model.ok_or_else(|| Finding::new(format!("no commit ends at {seq}, where a moment is")))?;
         self.compared += 1;
-        Held { db: self.reader.clone(), model, passing: self.passing }.compare(&self.set, rng)
+        Held { db: self.reader.clone(), model, passing: self.passing }.compare(&self.env, &self.set, rng)
     }
 
     fn compare_held(&mut self, rng: &mut Rng) -> Outcome {
         for held in &self.held {
-            held.compare(&self.set, rng)?;
+            held.compare(&self.env, &self.set, rng)?;
         }
         self.compared += self.held.len() as u64;
         self.held.retain(|_| rng.chance(2, 3));
@@ -311,7 +334,7 @@ impl World {
         self.db = Database::open_in(self.env.clone(), DB, options(&self.set))?;
         self.keyspaces = open_keyspaces(&self.db, &self.set)?;
         compare("what the recovery finds, after a reader", &contents(&self.keyspaces)?, &self.model)?;
-        first.compare(&self.set, rng)?;
+        first.compare(&self.env, &self.set, rng)?;
         self.compared += 1;
         self.held.push(first);
         Ok(())

@@ -191,6 +191,16 @@ pub fn option_sets() -> Vec<OptionSet> {
         set("values-threads", 2, &[hybrid(0.05)], LARGE),
         // Operands above values, in tables and outside of the tree.
         set("appends", 1, &[tiny.clone().merge(Merge::Append), hybrid(0.2).merge(Merge::Append)], SMALL),
+        // Where merges read: in batches, too.
+        set(
+            "appends-reading",
+            1,
+            &[
+                KeyspaceOptions::preset(Preset::HashLog).memtable_bytes(8 << 10).merge(Merge::Append),
+                tiny.clone().merge(Merge::Append).history(Retention::Versions(2)),
+            ],
+            SMALL,
+        ),
         set(
             "appends-inline",
             0,

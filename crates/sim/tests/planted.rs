@@ -120,14 +120,18 @@ fn suite(bug: Bug) -> Suite {
             APPENDS
         }
         Bug::ForgetReaders
+        | Bug::CopyWithoutOlderLogs
         | Bug::KeepFlushedMemtables
         | Bug::IgnoreLogTail
         | Bug::ShowUnwritten
         | Bug::ReadManifestOnce => READERS,
         Bug::AttachBesideMemtables | Bug::AttachBeforeLogSync | Bug::LeaveLoads => LOADS,
-        Bug::RecycleLinkedLog | Bug::CopyUnsyncedLogs | Bug::ListBeforeContents | Bug::CollectByNewest => {
-            COPIES
-        }
+        Bug::RecycleLinkedLog
+        | Bug::CopyUnsyncedLogs
+        | Bug::CopyWithoutTail
+        | Bug::CopyUnusedValues
+        | Bug::ListBeforeContents
+        | Bug::CollectByNewest => COPIES,
         Bug::PublishBeforeInsert | Bug::ListLogsBeforeTables => THREADS,
         Bug::ReplayOverHole => HOLE,
         Bug::FollowersSucceed

@@ -407,6 +407,11 @@ impl Segments {
         logs.map(|(segment, _)| *segment).collect()
     }
 
+    /// Whether the values of `segment` are in the log with its number.
+    pub fn is_log(&self, segment: u64) -> bool {
+        !is_own_segment(segment) && !self.moved.read().contains_key(&segment)
+    }
+
     /// The length of a log that is a segment, if recovery does not need it any more.
     pub fn log_len(&self, segment: u64) -> Option<u64> {
         self.held.lock().log_lens.get(&segment).copied()

@@ -3,6 +3,7 @@
 use super::moment::{Part, PartKind};
 use super::new_directory::{check_apart, of_copy, of_part};
 use crate::events;
+use crate::parts::RateLimiter;
 use crate::state::DbInner;
 use crate::types::{BackupGeneration, BackupOptions, CopyProgress};
 use backup::{Added, Generation, NewGeneration, SourceFile, Store};
@@ -24,6 +25,9 @@ impl DbInner {
         if options.keep == Some(0) {
             return Err(Error::invalid("keep: a backup keeps at least one generation"));
         }
+        if options.rate == Some(0) {
+            return Err(Error::invalid("rate: nothing would be read in a second"));
+        }
         self.copying(|| self.make_generation(dir, options, progress))
     }
 
@@ -35,15 +39,18 @@ impl DbInner {
     ) -> Result<BackupGeneration> {
         check_apart(&self.env, dir, &self.dir)?;
         let store = Store::open_or_create(&self.env, dir).map_err(of_copy)?;
-        let moment = self.capture()?;
+        let moment = self.moment_to_copy()?;
         let parts = moment.parts();
         let files = parts.iter().map(|part| SourceFile { name: part.name.clone(), len: part.len }).collect();
         let mut copied = Copied {
             db: self,
             tables: moment.tables(),
             bytes_total: parts.iter().map(|part| part.len).sum(),
+            done: 0,
             parts: parts.into_iter().map(|part| (part.name.clone(), part)).collect(),
             progress: &mut *progress,
+            limiter: RateLimiter::new(options.rate.unwrap_or(0)),
+            copying: None,
         };
         let new = NewGeneration {
             time: self.env.wall_clock(),
@@ -70,7 +77,12 @@ struct Copied<'a> {
     tables: BTreeMap<u64, Arc<LiveTable>>,
     parts: HashMap<String, Part>,
     bytes_total: u64,
+    /// Bytes of them that are there.
+    done: u64,
     progress: &'a mut dyn FnMut(&CopyProgress),
+    limiter: RateLimiter,
+    /// The file that is copied, and the bytes of all files up to where it is.
+    copying: Option<(String, u64)>,
 }
 
 impl Added for Copied<'_> {
@@ -78,22 +90,46 @@ impl Added for Copied<'_> {
     fn check(&mut self, file: &SourceFile) -> Result<()> {
         let part = &self.parts[&file.name];
         let path = self.db.dir.join(&part.name);
-        self.verify(part, &path).map_err(|e| of_part(e, &path))
+        self.verify(part, &path).map_err(|e| of_part(e, &path))?;
+        self.copying = Some((file.name.clone(), self.done));
+        Ok(())
+    }
+
+    fn copied(&mut self) -> Result<()> {
+        self.db.check_copied()
     }
 
     fn step(&mut self, bytes_done: u64, file: &SourceFile) -> Result<()> {
         (self.progress)(&CopyProgress { bytes_done, bytes_total: self.bytes_total, file: file.name.clone() });
-        self.db.status.check_not_closed()
+        self.done = bytes_done;
+        // Not of one that an earlier generation has.
+        match self.copying.take().filter(|(name, _)| *name == file.name) {
+            Some((name, before)) => {
+                self.copying = Some((name, bytes_done));
+                self.go_on(bytes_done.saturating_sub(before))
+            }
+            None => self.go_on(0),
+        }
     }
 }
 
 impl Copied<'_> {
+    /// So many bytes more were read: waits until their time. Fails once the database is closed.
+    fn go_on(&self, bytes: u64) -> Result<()> {
+        let closed = || self.db.status.check_not_closed();
+        self.limiter.take(&*self.db.env, bytes, || closed().is_err());
+        closed()
+    }
+
     fn verify(&self, part: &Part, path: &Path) -> Result<()> {
-        let go_on = || self.db.status.check_not_closed();
         match part.kind {
             PartKind::Table(number) => {
                 let Some(table) = self.tables.get(&number) else { return Ok(()) };
-                let found = table.table.verify(&mut |_| go_on())?;
+                let mut before = 0;
+                let found = table.table.verify(&mut |done| {
+                    let bytes = done.saturating_sub(std::mem::replace(&mut before, done));
+                    self.go_on(bytes)
+                })?;
                 match found == table.meta_of_file() {
                     true => Ok(()),
                     false => {
@@ -106,7 +142,7 @@ impl Copied<'_> {
             PartKind::Log(number) => self.verify_segment(SegmentKind::Wal, number, part.len, path),
             // Where its records end is not known: what is damaged and comes before intact ones was there.
             PartKind::Segment(number) => {
-                let each = &mut |_, _: &[u8]| go_on();
+                let each = &mut |_, record: &[u8]| self.go_on(record.len() as u64);
                 let found = salvage(&self.db.env, path, SegmentKind::Wal, number, each)?;
                 let gap = found.gaps.iter().find(|(_, to)| *to < found.end);
                 match gap.map(|(from, _)| *from).or(found.header.is_none().then_some(0)) {
@@ -124,7 +160,7 @@ impl Copied<'_> {
         let mut reader = SegmentReader::open(&self.db.env, path, kind, number, Some(len))?;
         let mut record = Vec::new();
         while reader.next(&mut record)?.is_some() {
-            self.db.status.check_not_closed()?;
+            self.go_on(record.len() as u64)?;
         }
         Ok(())
     }

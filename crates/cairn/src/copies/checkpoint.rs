@@ -24,7 +24,7 @@ impl DbInner {
         progress: &mut dyn FnMut(&CopyProgress),
     ) -> Result<CheckpointReport> {
         let new = NewDirectory::begin(&self.env, dir, &self.dir).map_err(of_copy)?;
-        let moment = self.capture()?;
+        let moment = self.moment_to_copy()?;
         let parts = moment.parts();
         let mut report = CheckpointReport { seq: moment.seq(), ..CheckpointReport::default() };
         let bytes_total = parts.iter().map(|part| part.len).sum();
@@ -39,13 +39,14 @@ impl DbInner {
             };
             step(0)?;
             let (from, to) = (self.dir.join(&part.name), new.path(&part.name));
-            if !self.env.link(&from, &to).map_err(|e| of_part(e, &from))? {
+            if !part.is_final || !self.env.link(&from, &to).map_err(|e| of_part(e, &from))? {
                 copy_file(&self.env, &from, &to, part.len, &mut step).map_err(|e| of_part(e, &from))?;
                 report.copied_bytes += part.len;
             }
             report.files += 1;
             report.bytes += part.len;
         }
+        self.check_copied()?;
         let number = moment.manifest_number();
         new.finish(number, &moment.state())?;
         progress(&CopyProgress { bytes_done: bytes_total, bytes_total, file: String::new() });

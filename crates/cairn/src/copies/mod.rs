@@ -3,7 +3,7 @@
 //! A copy of a database is what a power cut would leave at that moment if all that was written had been synced: an opening recovers it as it recovers a
 //! database after a crash. So nothing is flushed for it, and nothing but a log is closed.
 //!
-//! Imports `types`, `wal`, `state`, `disk` and `open`, and calls methods of `background` and `seal`. Absent: changes of what is in the tables and logs of a
+//! Imports `types`, `wal`, `parts`, `state`, `disk` and `open`, and calls methods of `background` and `seal`. Absent: changes of what is in the tables and logs of a
 //! database.
 
 mod backup;

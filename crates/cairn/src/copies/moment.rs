@@ -1,15 +1,17 @@
-//! [`Moment`]: a moment of an open database, with the files that have its content.
+//! [`Moment`]: a moment of an open database, with the files that have its content. The database may be open for reading only, beside the process that
+//! writes.
 
-use crate::state::{DbInner, FlushedCounts, KeyspaceState};
+use super::new_directory::of_part;
+use crate::state::{DbInner, FlushedCounts, KeyspaceState, MomentLogs};
 use crate::wal::{ListedLogs, log_file_name};
 use base::planted::{Bug, planted};
-use base::{Result, Seq};
+use base::{Error, ErrorKind, Result, Seq};
 use hashlog::hint_file_name;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use table::table_file_name;
-use tree::{DatabaseEdit, LiveTable, Version, tables_of};
-use values::{Walk, value_file_name};
+use tree::{DatabaseEdit, LiveTable, LogClosed, Version, tables_of};
+use values::{SegmentFile, Walk, own_segment, value_file_name};
 
 /// A file that is part of a copy.
 #[derive(Clone, Debug)]
@@ -18,6 +20,8 @@ pub(super) struct Part {
     /// Bytes of it that are needed.
     pub len: u64,
     pub kind: PartKind,
+    /// It is durable, and no more is written to it: another name for it is a copy.
+    pub is_final: bool,
 }
 
 /// The kinds of files, and their numbers.
@@ -32,14 +36,17 @@ pub(super) enum PartKind {
     Segment(u64),
 }
 
-/// A moment between two commits. None of its files is removed or changed while it lives.
+/// A moment between two commits. Nothing that it has is removed or changed while it lives.
 pub(super) struct Moment {
-    /// Keeps logs, value files and hint files.
-    _walk: Walk,
+    /// Keeps logs, value files and hint files of a database that is open for writing. Those of a moment that was opened for reading stay while it is
+    /// open.
+    kept: Option<(Walk, ListedLogs)>,
     /// Keep tables. By keyspace.
     versions: Vec<(u64, Arc<Version>)>,
-    /// The logs that recovery needs.
-    logs: ListedLogs,
+    /// The logs that recovery needs, ascending.
+    logs: Vec<LogClosed>,
+    /// No entry of these logs has a larger sequence number.
+    last_seq: Seq,
     /// The logs with values of entries in tables.
     segments: Vec<LogPart>,
     /// Without the trees.
@@ -55,7 +62,7 @@ impl Moment {
     /// The newest sequence number in it.
     pub(super) fn seq(&self) -> Seq {
         let in_tables = self.versions.iter().map(|(_, version)| version.flushed_seq).max();
-        self.logs.last_seq().max(in_tables.unwrap_or(0))
+        self.last_seq.max(in_tables.unwrap_or(0))
     }
 
     /// The number of a manifest beside these files.
@@ -67,7 +74,7 @@ impl Moment {
     pub(super) fn state(&self) -> DatabaseEdit {
         DatabaseEdit {
             next_file: self.manifest_number() + 1,
-            closed: self.logs.closed(),
+            closed: self.logs.clone(),
             ..self.state.clone()
         }
         .with_trees(self.versions.iter().map(|(id, version)| (*id, &**version)))
@@ -81,38 +88,101 @@ impl Moment {
 
     /// The files.
     pub(super) fn parts(&self) -> Vec<Part> {
-        let table = |(number, table): (u64, Arc<LiveTable>)| Part {
-            name: table_file_name(number),
-            len: table.meta.file_size,
-            kind: PartKind::Table(number),
+        let part = |name, len, kind| Part { name, len, kind, is_final: true };
+        let table = |(number, table): (u64, Arc<LiveTable>)| {
+            part(table_file_name(number), table.meta.file_size, PartKind::Table(number))
         };
-        let values = self.state.value_files.iter().map(|file| Part {
-            name: value_file_name(file.number),
-            len: file.len,
-            kind: PartKind::Values(file.number),
-        });
-        let hints = self.state.hints.iter().map(|(_, file)| Part {
-            name: hint_file_name(file.number),
-            len: file.len,
-            kind: PartKind::Hints(file.number),
-        });
-        let log = |number, len, kind| (number, Part { name: log_file_name(number), len, kind });
-        let segments = self.segments.iter().map(|of| log(of.number, of.len, PartKind::Segment(of.number)));
-        let mut logs: BTreeMap<u64, Part> = segments.collect();
-        logs.extend(self.logs.closed().iter().map(|of| log(of.number, of.len, PartKind::Log(of.number))));
-        let logs = logs.into_values();
-        self.tables().into_iter().map(table).chain(values).chain(hints).chain(logs).collect()
+        let values = self.state.value_files.iter();
+        let values =
+            values.map(|file| part(value_file_name(file.number), file.len, PartKind::Values(file.number)));
+        let hints = self.state.hints.iter();
+        let hints =
+            hints.map(|(_, file)| part(hint_file_name(file.number), file.len, PartKind::Hints(file.number)));
+        let segment =
+            |of: &LogPart| (of.number, part(log_file_name(of.number), of.len, PartKind::Segment(of.number)));
+        let mut logs: BTreeMap<u64, Part> = self.segments.iter().map(segment).collect();
+        // Of those of another process it is not known what is synced, and the last one may be written to.
+        let is_final = self.kept.is_some();
+        let log = |of: &LogClosed| {
+            let of_log = part(log_file_name(of.number), of.len, PartKind::Log(of.number));
+            (of.number, Part { is_final, ..of_log })
+        };
+        logs.extend(self.logs.iter().map(log));
+        self.tables().into_iter().map(table).chain(values).chain(hints).chain(logs.into_values()).collect()
     }
 }
 
 impl DbInner {
     /// Runs a call that makes a copy: closing waits for it, and what it has kept from being removed is removed afterwards.
     pub(super) fn copying<T>(&self, copy: impl FnOnce() -> Result<T>) -> Result<T> {
+        if self.is_moment() {
+            let _call = self.begin_reading()?;
+            return copy().map_err(|e| match e.kind() {
+                // A log that lacks its end is no damage if the writer has taken that back.
+                ErrorKind::Corruption => self.check_copied().err().unwrap_or(e),
+                _ => e,
+            });
+        }
         let _call = self.begin_call()?;
         let made = copy();
         self.run_pending();
         self.collect_obsolete();
         made
+    }
+
+    /// The moment that is copied.
+    pub(super) fn moment_to_copy(&self) -> Result<Moment> {
+        match &self.moment {
+            None => self.capture(),
+            Some(logs) => self.opened_moment(logs),
+        }
+    }
+
+    /// The moment as which the database was opened for reading.
+    fn opened_moment(&self, read: &MomentLogs) -> Result<Moment> {
+        let state = self.state.lock();
+        let mut logs = read.logs.clone();
+        if planted(Bug::CopyWithoutTail) {
+            logs.pop();
+        }
+        let newest_log = logs.last().map_or(0, |log| log.number);
+        let mut edit = DatabaseEdit { newest_log, min_log: read.min_log, ..self.state_without_trees(&state) };
+        let version = |(id, k): (&u64, &KeyspaceState)| (*id, k.tree.version().clone());
+        let versions: Vec<_> = state.keyspaces.iter().map(version).collect();
+        drop(state);
+        // Its tables hold no segments.
+        let tables = tables_of(versions.iter().map(|(_, version)| &**version));
+        let of_tables = tables.iter().flat_map(|table| table.meta.segments.iter().map(|of| of.segment));
+        let of_hints = edit.hints.iter().flat_map(|(_, file)| &file.shares).map(|of| match of.file {
+            SegmentFile::Log(number) => number,
+            SegmentFile::Values(number) => own_segment(number),
+        });
+        let used: BTreeSet<u64> = of_tables.chain(of_hints).collect();
+        // The others may be gone: the edit by which the last entry was gone does not name them.
+        if !planted(Bug::CopyUnusedValues) {
+            edit.value_files.retain(|file| file.segments.iter().any(|segment| used.contains(segment)));
+        }
+        let part = |number: u64| {
+            let path = self.dir.join(log_file_name(number));
+            Ok(LogPart { number, len: self.env.len(&path).map_err(|e| of_part(e, &path))? })
+        };
+        let segments = used.into_iter().filter(|segment| self.tables.segments.is_log(*segment));
+        let segments = segments.map(part).collect::<Result<_>>()?;
+        Ok(Moment { kept: None, versions, logs, last_seq: self.visible.newest(), segments, state: edit })
+    }
+
+    /// Checks, when the files were copied, that the writer has not taken back what the moment has: see [`MomentLogs::last_record`].
+    pub(super) fn check_copied(&self) -> Result<()> {
+        let Some((logs, last)) = self.moment.as_ref().and_then(|logs| Some((logs, logs.last_record?))) else {
+            return Ok(());
+        };
+        let Some(log) = logs.logs.last() else { return Ok(()) };
+        let path = self.dir.join(log_file_name(log.number));
+        if last.is_in(&self.env, &path).map_err(|e| of_part(e, &path))? {
+            return Ok(());
+        }
+        let what = "the process that writes has taken back the last commit that was read, which could not be written: open the database again";
+        Err(Error::new(ErrorKind::Io, format!("{}: {what}", path.display())))
     }
 
     /// Captures the present moment, or a later one before this returns. All that was acknowledged before is in it, and it is durable. Writers wait
@@ -124,12 +194,12 @@ impl DbInner {
     ///
     /// # Errors
     /// Those of beginning a log; a failed sync ends all writing.
-    pub(super) fn capture(&self) -> Result<Moment> {
+    fn capture(&self) -> Result<Moment> {
         // Before anything is listed: no file is removed from now on.
         let walk = self.tables.segments.begin_walk();
         self.free_logs(&mut self.writer())?;
         let early = planted(Bug::ListLogsBeforeTables).then(|| self.list_logs_early());
-        let moment = {
+        let (moment, listed) = {
             // Edits are made and installed under this lock.
             let manifest = self.manifest.lock();
             let state = self.state.lock();
@@ -145,16 +215,17 @@ impl DbInner {
             // A compaction that is installed later may leave tables of these versions, and their segments, without another holder.
             let segments = self.segment_logs()?;
             drop(manifest);
-            Moment { _walk: walk, versions, logs, segments, state: edit }
+            let (closed, last_seq) = (logs.closed(), logs.last_seq());
+            (Moment { kept: None, versions, logs: closed, last_seq, segments, state: edit }, logs)
         };
         // Without a lock: with many bytes that are not synced this takes a while.
         let synced = match planted(Bug::CopyUnsyncedLogs) {
             true => Ok(()),
-            false => moment.logs.sync(&self.logs.counters),
+            false => listed.sync(&self.logs.counters),
         };
         synced.map_err(|e| self.poison_on_sync_error(e.sync_failed()))?;
         self.status.check_running()?;
-        Ok(moment)
+        Ok(Moment { kept: Some((walk, listed)), ..moment })
     }
 
     /// The planted bug.

@@ -75,7 +75,7 @@ impl DbInner {
 
     /// Deletes the tables that no version uses any more.
     pub(crate) fn collect_obsolete(&self) {
-        if self.is_moment {
+        if self.is_moment() {
             return;
         }
         // One thread at a time: when this returns, everything that was obsolete before is deleted.

@@ -5,8 +5,8 @@ use crate::parts::{
     ActiveCalls, Counters, DiskReserve, ExpiryClock, KeptFiles, RateLimiter, Scrub, Snapshots, VisibleSeq,
 };
 use crate::state::{
-    DbInner, ImmutableMemtable, KeyspaceState, Role, Settings, Signals, State, Status, Tables, Writer,
-    new_commit,
+    DbInner, ImmutableMemtable, KeyspaceState, MomentLogs, Role, Settings, Signals, State, Status, Tables,
+    Writer, new_commit,
 };
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::types::{Filters, Operators, Options};
@@ -35,8 +35,8 @@ pub(super) struct Parts {
     pub kept_files: KeptFiles,
     pub spare_memory: Arc<SpareMemory>,
     pub next_file: AtomicU64,
-    /// See [`DbInner::is_moment`].
-    pub is_moment: bool,
+    /// See [`DbInner::moment`].
+    pub moment: Option<MomentLogs>,
 }
 
 impl Parts {
@@ -83,7 +83,7 @@ impl Parts {
             rate_limiter: RateLimiter::new(self.options.compaction_rate),
             env: self.env,
             dir: self.dir,
-            is_moment: self.is_moment,
+            moment: self.moment,
             options: self.options,
             filters: self.filters,
             operators: self.operators,

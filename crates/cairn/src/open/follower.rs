@@ -21,10 +21,10 @@ use super::insert_batches::Inserter;
 use super::recovery::{check_seq, keyspaces_of, missing_manifest, no_database, unfinished};
 use super::replayed::{Keyspaces, Replayed};
 use crate::parts::{DiskReserve, KeptFiles};
-use crate::state::{DbInner, HashLogs, Tables};
+use crate::state::{DbInner, HashLogs, MomentLogs, Tables};
 use crate::sync::AtomicU64;
 use crate::types::{Filters, Operators, Options};
-use crate::wal::{Log, LogBound, LogEnd, LogTail, Logs, RecycledLogs, replay};
+use crate::wal::{Log, LogBound, LogEnd, LogTail, Logs, RecycledLogs, Replay, replay};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq};
 use env::{Env, FileLock};
@@ -34,7 +34,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tree::{LiveTable, Manifest, ManifestReader, ManifestState, manifest_file_name};
+use tree::{LiveTable, LogClosed, Manifest, ManifestReader, ManifestState, manifest_file_name};
 use values::{Segments, ValueFile};
 
 /// How often it reads everything anew before it returns an error of what it has read: files may change and be replaced while it reads.
@@ -64,6 +64,8 @@ struct Place {
 struct Read {
     manifest: ManifestReader,
     keyspaces: Keyspaces,
+    /// The logs before that of `tail`, or all if there is none.
+    logs: Vec<LogClosed>,
     tail: Option<LogTail>,
     /// The end of the logs.
     end: LogEnd,
@@ -240,7 +242,11 @@ impl Read {
             inserter.insert(&mut keyspaces, record)
         })?;
         let segments = at.segments(&state.value_files);
-        Ok(Read { manifest, keyspaces, tail: replayed.tail, end: replayed.end, segments })
+        let Replay { end, mut logs, tail } = replayed;
+        if tail.is_some() {
+            logs.pop();
+        }
+        Ok(Read { manifest, keyspaces, logs, tail, end, segments })
     }
 
     /// Reads what was added since. Returns whether there was anything.
@@ -272,12 +278,13 @@ impl Read {
 
     /// Reads what was added to the logs since, up to a bound. Returns whether there was anything.
     fn go_on_in_logs(&mut self, at: &Place, bound: LogBound) -> Result<bool> {
-        let Read { manifest, keyspaces, tail, end, .. } = self;
+        let Read { manifest, keyspaces, logs, tail, end, .. } = self;
         let before = *end;
         let min_log = manifest.state.min_log;
         if tail.as_ref().is_some_and(|tail| tail.number() < min_log) {
             // What it has beyond the place that was read is in tables.
             *tail = Some(LogTail::at_start(&at.env, &at.dir, min_log, end)?);
+            logs.clear();
             seal_all(keyspaces);
         }
         let inserter = at.inserter(&manifest.state);
@@ -287,7 +294,13 @@ impl Read {
         if let Some(tail) = tail
             && !planted(Bug::IgnoreLogTail)
         {
-            tail.go_on((&at.env, &at.dir), bound, end, keyspaces, apply, &mut seal_all)?;
+            let switched = &mut |keyspaces: &mut Keyspaces, ended| {
+                if !planted(Bug::CopyWithoutOlderLogs) {
+                    logs.push(ended);
+                }
+                seal_all(keyspaces);
+            };
+            tail.go_on((&at.env, &at.dir), bound, end, keyspaces, apply, switched)?;
         }
         Ok(*end != before)
     }
@@ -295,6 +308,7 @@ impl Read {
     /// Makes the keyspaces those of the present state, and forgets what is in tables.
     fn apply_edits(&mut self, at: &Place) -> Result<()> {
         let state = &self.manifest.state;
+        self.logs.retain(|log| log.number >= state.min_log);
         let new = at.keyspaces(state, &self.keyspaces)?;
         let known = std::mem::replace(&mut self.keyspaces, new);
         mark_obsolete(&known, &self.keyspaces);
@@ -312,6 +326,12 @@ impl Read {
         // Anew, so that files that were removed do not stay open.
         self.segments = at.segments(&state.value_files);
         Ok(())
+    }
+
+    /// The logs with what is in memtables.
+    fn needed_logs(&self) -> Vec<LogClosed> {
+        let read = self.logs.iter().copied().chain(self.tail.as_ref().map(LogTail::read));
+        read.filter(|log| log.number >= self.manifest.state.min_log).collect()
     }
 
     /// The moment up to which was read.
@@ -354,7 +374,11 @@ impl Read {
             kept_files: KeptFiles::new(env, dir),
             spare_memory: at.spare_memory.clone(),
             next_file: AtomicU64::new(state.next_file),
-            is_moment: true,
+            moment: Some(MomentLogs {
+                min_log: state.min_log,
+                logs: self.needed_logs(),
+                last_record: self.tail.as_ref().and_then(LogTail::last_record),
+            }),
         };
         let keyspaces = self.keyspaces.iter().map(|(id, k)| (*id, k.shared())).collect();
         let db = parts.assemble(state, keyspaces, end, manifest, log, logs);

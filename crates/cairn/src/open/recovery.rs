@@ -79,7 +79,7 @@ pub(crate) fn open(
         kept_files,
         spare_memory,
         next_file,
-        is_moment: false,
+        moment: None,
     };
     let clock = parts.env.clone();
     let db = Recovery { parts, files, lacking, state, recycled, hash_logs, kept: Vec::new() }.run()?;

@@ -22,9 +22,21 @@ use base::{Error, ErrorKind, MergeOperator, Result, Seq, Time};
 use env::{Env, FileLock, ForkGuard};
 use history::Retention;
 use memtable::{Memtable, SpareMemory};
+use record::LastRecord;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tree::Manifest;
+use tree::{LogClosed, Manifest};
+
+/// The logs of a moment of a database to which another process may write.
+pub(crate) struct MomentLogs {
+    /// Entries in older logs are in tables.
+    pub min_log: u64,
+    /// The logs with what is in the memtables of the moment, ascending, each up to where it belongs to the moment. The process that writes may go on
+    /// to write behind that.
+    pub logs: Vec<LogClosed>,
+    /// The last record of the last one, if that may be written to. It may be taken back when a later record of its group could not be written.
+    pub last_record: Option<LastRecord>,
+}
 
 /// An open database. Threads, handles, iterators and snapshots share it.
 ///
@@ -40,8 +52,8 @@ pub(crate) struct DbInner {
     pub filter_jobs: Arc<FilterJobs>,
     /// Unique for each opening of a database in this process.
     pub identity: u64,
-    /// This is one moment of a database to which another process may write: nothing in the directory is changed.
-    pub is_moment: bool,
+    /// Of one moment of a database to which another process may write: nothing in the directory is changed.
+    pub moment: Option<MomentLogs>,
     /// The process that opened the database.
     pub origin: ForkGuard,
     pub tables: Tables,
@@ -344,6 +356,17 @@ impl DbInner {
         let call = self.calls.begin().ok_or_else(|| self.status.closed_error())?;
         self.status.check_running()?;
         Ok(call)
+    }
+
+    /// Begins a call that reads files of the directory, which closing waits for.
+    pub(crate) fn begin_reading(&self) -> Result<ActiveCall<'_>> {
+        self.check_process()?;
+        self.calls.begin().ok_or_else(|| self.status.closed_error())
+    }
+
+    /// Whether this is one moment of a database to which another process may write.
+    pub(crate) fn is_moment(&self) -> bool {
+        self.moment.is_some()
     }
 
     /// The sequence numbers that snapshots and cursors of the keyspace hold: ascending, without duplicates. A reader that begins later

@@ -289,20 +289,6 @@ impl KeyspaceInner {
         }
     }
 
-    /// Checks that a batch may have an operand.
-    ///
-    /// # Errors
-    /// `InvalidArgument` where a merge reads the value.
-    pub(crate) fn check_operand_in_batch(&self) -> Result<()> {
-        match self.merges_at_once() {
-            true => {
-                let what = "a merge reads the value here, which a batch cannot do: use a transaction";
-                Err(Error::invalid(format!("keyspace {:?}: {what}", self.name())))
-            }
-            false => Ok(()),
-        }
-    }
-
     /// Checks that an operand may be written: no entry has an expiry.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ mod write_batch;
 mod writer;
 mod writer_guard;
 
-pub(crate) use db_inner::DbInner;
+pub(crate) use db_inner::{DbInner, MomentLogs};
 pub(crate) use db_state::{FLUSHED_ALL, FlushedCounts, ImmutableMemtable, KeyspaceState, PickContext, State};
 pub(crate) use hash_log::{FlushedSlot, HashLog, Moved};
 pub(crate) use keyspace_inner::{AppliedRetention, CLOSED, DROPPED, KeyspaceInner, Role, Tail, check_name};

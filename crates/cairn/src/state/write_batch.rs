@@ -205,6 +205,14 @@ impl Batch {
         Ok(())
     }
 
+    /// Whether a merge of it reads the value: in its keyspace, or beside a put that expires.
+    pub(crate) fn merges_read(&self) -> bool {
+        let reads = |written: &Written| {
+            written.has_merges && (written.has_expiries || written.keyspace.merges_at_once())
+        };
+        self.has_merges && self.keyspaces.iter().any(reads)
+    }
+
     /// The position in `keyspaces` of that of one of its entries.
     pub(crate) fn place_of(&self, entry: &Entry<'_>) -> usize {
         let place = self.keyspaces.iter().position(|written| written.keyspace.id == entry.keyspace);

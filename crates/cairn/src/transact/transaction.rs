@@ -533,6 +533,20 @@ impl Transaction {
         self.put_own(keyspace, Entry::put(key, &value).until(expiry))
     }
 
+    /// Writes what an entry of a batch says.
+    pub(super) fn write_entry(&mut self, keyspace: &Keyspace, entry: &Entry<'_>) -> Result<()> {
+        let Entry { kind, key, value, expiry, .. } = *entry;
+        match kind {
+            EntryKind::Delete => self.delete(keyspace, key),
+            EntryKind::DeleteRange => {
+                let to = (!value.is_empty()).then(|| value.to_vec());
+                self.delete_bounds(keyspace, &Bounds { from: key.to_vec(), to })
+            }
+            EntryKind::Merge => self.merge(keyspace, key, value),
+            _ => self.put_own(keyspace, Entry::put(key, value).until(expiry)),
+        }
+    }
+
     /// Deletes `key`, when the transaction commits.
     ///
     /// # Errors

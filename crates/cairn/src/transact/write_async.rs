@@ -1,6 +1,6 @@
 //! Writes that a task waits for: [`Database::write_async`].
 
-use super::database::Database;
+use crate::api::Database;
 use crate::parts::Completion;
 use crate::state::Batch;
 use crate::types::Durability;
@@ -44,7 +44,8 @@ impl Database {
     ///
     /// Meant for [`Durability::Sync`], which waits for the disk. Other writes mostly take less time than handing them to another thread, but may
     /// have to wait for flushes and compactions, and for a sync that another write has demanded. Without background threads
-    /// (`background_threads` = 0) the call itself commits.
+    /// (`background_threads` = 0) the call itself commits. So it does with a batch that has a merge that reads the value
+    /// ([`Batch::merge`]), perhaps before batches that were queued earlier.
     ///
     /// ```
     /// use cairn::{Database, Durability, KeyspaceOptions};
@@ -67,6 +68,9 @@ impl Database {
     /// # Errors
     /// The future has those of [`Database::write`]; `Io` when the thread cannot be started: nothing was written then.
     pub fn write_async(&self, batch: Batch, durability: Durability) -> WriteFuture {
-        WriteFuture(self.inner().write_async(batch, durability))
+        if batch.merges_read() {
+            return WriteFuture(Completion::done(self.write_merging(batch, durability)));
+        }
+        WriteFuture(self.handle.db.write_async(batch, durability))
     }
 }

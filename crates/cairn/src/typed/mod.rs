@@ -187,6 +187,16 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
         Ok(())
     }
 
+    /// Adds a merge to a batch: see [`TypedKeyspace::merge`].
+    ///
+    /// # Errors
+    /// `InvalidArgument` for an operator that does not know types; those of encoding the operand. Those of the batch are reported by its write.
+    pub fn merge_in(&self, batch: &mut Batch, key: &K::Borrowed, operand: &V::Borrowed) -> Result<()> {
+        check_operator(&self.keyspace)?;
+        batch.merge(&self.keyspace, encoded(key), encoded_value(operand)?);
+        Ok(())
+    }
+
     /// Deletes a key.
     ///
     /// # Errors

@@ -26,7 +26,8 @@ pub struct CheckpointReport {
     pub files: usize,
     /// Their bytes.
     pub bytes: u64,
-    /// Bytes that were copied, because the file system has no hard links, or the directory is on another one.
+    /// Bytes that were copied: those of all files where the file system has no hard links, or the directory is on another one; and those of the logs that
+    /// an opening replays, if the database was opened for reading only.
     pub copied_bytes: u64,
 }
 
@@ -36,13 +37,22 @@ pub struct CheckpointReport {
 pub struct BackupOptions {
     /// How many generations to keep, the new one included: older ones are removed once it is whole. `None` keeps all.
     pub keep: Option<usize>,
+    /// How many bytes to read in a second, at most; `None` is no limit. Each file that is copied is read twice, so a backup of so many bytes takes two
+    /// seconds.
+    pub rate: Option<u64>,
 }
 
 impl BackupOptions {
     /// How many generations to keep, or `None` for all: see [`BackupOptions::keep`](#structfield.keep).
     #[must_use]
     pub fn keep(self, generations: impl Into<Option<usize>>) -> BackupOptions {
-        BackupOptions { keep: generations.into() }
+        BackupOptions { keep: generations.into(), ..self }
+    }
+
+    /// How many bytes to read in a second, or `None` for no limit: see [`BackupOptions::rate`](#structfield.rate).
+    #[must_use]
+    pub fn rate(self, bytes: impl Into<Option<u64>>) -> BackupOptions {
+        BackupOptions { rate: bytes.into(), ..self }
     }
 }
 

@@ -18,5 +18,7 @@ pub(crate) use log::{Log, Logs};
 pub(crate) use log_file::{LogHeader, log_file_name, parse_log_file_name};
 pub(crate) use read_batches::{MAPS_RECORD, Placed, read_batches};
 pub(crate) use recycled_log::{RecycledLogs, is_recycled_file_name};
-pub(crate) use replay::{LogBound, LogEnd, LogRecord, LogTail, check_dropped, is_never_established, replay};
+pub(crate) use replay::{
+    LogBound, LogEnd, LogRecord, LogTail, Replay, check_dropped, is_never_established, replay,
+};
 pub(crate) use value_records::{append_entry, end_value_file};

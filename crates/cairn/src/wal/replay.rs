@@ -5,9 +5,10 @@ use super::log_file::{LogHeader, log_file_name};
 use base::planted::{Bug, planted};
 use base::{Error, Result, Seq, Time};
 use env::Env;
-use record::{SegmentKind, SegmentReader, Tail};
+use record::{LastRecord, SegmentKind, SegmentReader, Tail};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tree::LogClosed;
 
 /// A record of the log and its position.
 pub(crate) struct LogRecord<'a> {
@@ -51,6 +52,8 @@ pub(crate) struct LogEnd {
 /// What [`replay`] has read.
 pub(crate) struct Replay {
     pub end: LogEnd,
+    /// The logs that were applied, up to where they were.
+    pub logs: Vec<LogClosed>,
     /// Behind the newest log; `None` if there is none, or what follows the end of an older one was not acknowledged.
     pub tail: Option<LogTail>,
 }
@@ -68,7 +71,7 @@ pub(crate) fn replay(
     apply: &mut dyn FnMut(LogRecord<'_>) -> Result<()>,
 ) -> Result<Replay> {
     let mut end = LogEnd::default();
-    let mut tail = None;
+    let (mut tail, mut applied) = (None, Vec::new());
     let mut torn: Option<(PathBuf, u64)> = None;
     let mut read: Option<(PathBuf, u64)> = None;
     let mut record = Vec::new();
@@ -119,12 +122,15 @@ pub(crate) fn replay(
         }
         read = Some((path.clone(), reader.valid_len()));
         let is_followed = torn.is_none() && header.is_some();
+        if is_followed {
+            applied.push(LogClosed { number, len: reader.valid_len() });
+        }
         if torn.is_none() && !matches!(reader.tail(), Some(Tail::Clean)) {
             torn = Some((path, reader.valid_len()));
         }
         tail = is_followed.then_some(LogTail { number, reader });
     }
-    Ok(Replay { end, tail })
+    Ok(Replay { end, logs: applied, tail })
 }
 
 /// The next batch of a log. `end` advances.
@@ -212,8 +218,18 @@ impl LogTail {
         LogAhead { number: self.number, reader: self.reader.another() }
     }
 
-    /// Passes every batch that was logged since, up to `bound`, to `apply`, and calls `switched` when a log ends and the next begins. `end`
-    /// advances.
+    /// The log, up to the place that was read.
+    pub(crate) fn read(&self) -> LogClosed {
+        LogClosed { number: self.number, len: self.reader.valid_len() }
+    }
+
+    /// The last record that was read of it.
+    pub(crate) fn last_record(&self) -> Option<LastRecord> {
+        self.reader.last_record()
+    }
+
+    /// Passes every batch that was logged since, up to `bound`, to `apply`, and calls `switched` when a log ends, with that log, and the next
+    /// begins. `end` advances.
     ///
     /// # Errors
     /// Those of `apply`; `Io`; `Corruption` if what is there does not follow what was read: the logs have to be replayed from their beginning.
@@ -224,7 +240,7 @@ impl LogTail {
         end: &mut LogEnd,
         target: &mut T,
         apply: &mut dyn FnMut(&mut T, LogRecord<'_>) -> Result<()>,
-        switched: &mut dyn FnMut(&mut T),
+        switched: &mut dyn FnMut(&mut T, LogClosed),
     ) -> Result<()> {
         let mut record = Vec::new();
         loop {
@@ -245,8 +261,9 @@ impl LogTail {
                 return Err(Error::corruption(&path, len, what));
             }
             end.seq = end.seq.max(header.last_seq);
+            let ended = self.read();
             *self = LogTail { number: self.number + 1, reader };
-            switched(target);
+            switched(target, ended);
         }
     }
 }

@@ -60,7 +60,7 @@ impl Drop for Abandoned<'_> {
 impl DbInner {
     /// Queues a batch for the committer.
     pub(crate) fn write_async(self: &Arc<Self>, batch: Batch, durability: Durability) -> Waited {
-        if self.is_inline() || self.is_moment {
+        if self.is_inline() || self.is_moment() {
             return Completion::done(self.write_batch(batch, None, durability));
         }
         let queued = self.check_process().and_then(|()| self.queue_task(batch, durability));

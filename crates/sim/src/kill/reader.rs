@@ -1,5 +1,5 @@
-//! A reader beside the child of the kill test: a process that reads moments of the database until it is killed, verifies each, and holds some, while
-//! the child writes, is killed, and its database is opened by others.
+//! A reader beside the child of the kill test: a process that reads moments of the database until it is killed, verifies each, holds some, and copies
+//! some, while the child writes, is killed, and its database is opened by others.
 
 use super::bank::TELLERS;
 use super::record::{READER, Record};
@@ -47,6 +47,9 @@ pub fn reader(args: ReaderArgs) -> Outcome {
             let at = rng.below(held.len() as u64) as usize;
             let (db, mut then) = held.swap_remove(at);
             verify(&db, &mut then).map_err(|f| f.context("a moment that was held"))?;
+            if rng.chance(1, 4) {
+                copy(&args, &db, then)?;
+            }
         }
         db = match rng.chance(1, 16) {
             true => open(&args)?,
@@ -65,6 +68,19 @@ fn open(args: &ReaderArgs) -> Outcome<Database> {
             opened => return opened.map_err(|e| Finding::from(e).context("P3: opening for reading")),
         }
     }
+}
+
+/// Makes a checkpoint of a moment, which has what the moment has. A reader before may have been killed in the midst of one.
+fn copy(args: &ReaderArgs, db: &Database, mut then: Reports) -> Outcome {
+    let dir = args.dir.with_file_name("reader-copy");
+    let removed = std::fs::remove_dir_all(&dir);
+    let absent = removed.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound);
+    ensure!(removed.is_ok() || absent, "removing {}: {removed:?}", dir.display());
+    db.checkpoint(&dir).map_err(|e| Finding::from(e).context("P3: a checkpoint of a moment"))?;
+    let options = Options::default().memory_budget(4 << 20);
+    let copy = Database::open_with(&dir, options).map_err(|e| Finding::from(e).context("P3: a copy"))?;
+    verify(&copy, &mut then).map_err(|f| f.context("a copy of a moment"))?;
+    Ok(copy.close()?)
 }
 
 /// Verifies a moment. It is not older than one that was seen before.

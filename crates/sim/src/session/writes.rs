@@ -8,9 +8,7 @@ use crate::finding::{Outcome, ensure, show};
 use crate::model::{Incarnation, Write, prefix_end};
 use crate::ordering::has_order;
 use crate::random::Draw;
-use cairn::{
-    Database, Durability, ErrorKind, IngestOptions, Keyspace, KeyspaceOptions, Merge, Retention, limits,
-};
+use cairn::{Database, Durability, ErrorKind, IngestOptions, Keyspace, KeyspaceOptions, Merge, limits};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -159,8 +157,7 @@ impl Session {
             }
             let value = if self.rng.chance(1, 4) { None } else { Some(self.draw_value()) };
             let old = self.latest(open.incarnation, &key, &writes);
-            let in_batch = open.keyspace.options().history == Retention::None;
-            let appends = in_batch && old.as_ref().is_none_or(|old| old.len() < MAX_APPENDED);
+            let appends = old.as_ref().is_none_or(|old| old.len() < MAX_APPENDED);
             let (value, operand) = match value {
                 Some(value) if appends => {
                     let value = data::appended(&open.keyspace, old.as_ref(), value);
