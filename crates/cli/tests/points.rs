@@ -260,6 +260,21 @@ fn a_database_that_is_open_can_be_read_and_is_locked_for_the_rest() {
     assert!(cairn.ok("stats", &[]).contains("default"));
     assert!(cairn.ok("keyspaces", &[]).contains("default"));
     assert!(cairn.ok("size", &[]).contains("about"));
+    let [copy, backup, restored] = ["copy", "backup", "restored"].map(|name| cairn.path(name));
+    let [copy, backup, restored] = [&copy, &backup, &restored].map(|path| path.to_str().unwrap());
+    cairn.ok("checkpoint", &[copy]);
+    say("put c 3\nget c\n", "3\n");
+    cairn.ok("backup", &[backup]);
+    say("del a\nget c\n", "3\n");
+    let mut restore = program();
+    restore.args(["restore", backup, restored]);
+    run(restore, b"").ok();
+    for (path, content) in [(copy, "a\t1\nb\t2\n"), (restored, "a\t1\nb\t2\nc\t3\n")] {
+        let mut scan = program();
+        scan.args(["scan", "--db", path]);
+        assert_eq!(run(scan, b"").ok(), content);
+    }
+    assert_eq!(cairn.ok("scan", &["--count"]), "2\n");
     let checked = cairn.ok("check", &[]);
     assert!(checked.contains("a moment of it") && checked.contains("no problems found"), "{checked}");
     drop(shell.stdin.take());

@@ -1,6 +1,6 @@
 //! The shell in a pipe.
 
-use crate::common::{Cairn, Run, json_lines};
+use crate::common::{Cairn, Run, json_lines, program, run};
 
 fn shell(cairn: &Cairn, args: &[&str], script: &str) -> Run {
     let args: Vec<&str> = ["--create"].iter().chain(args).copied().collect();
@@ -80,6 +80,24 @@ fn snapshots() {
     let script = "put a 1 b 2\nsnapshot s\nput a 9\ndel b\nat s get a\nat s scan\nscan\nat s count\nrelease s\nat s get a";
     let run = shell(&cairn, &[], script).fails(6, &["line 10", "snapshot \"s\""]);
     assert_eq!(run.text(), "1\na\t1\nb\t2\na\t9\n2\n");
+}
+
+#[test]
+fn copies_sizes_and_rewriting() {
+    let cairn = Cairn::new();
+    let [copy, backup] = ["copy", "backup"].map(|name| cairn.path(name).to_str().unwrap().to_owned());
+    let script = format!(
+        "put a 1 b 2\n.size\n.checkpoint {copy}\nput c 3\n.backup {backup}\n.rewrite\n.size\n.checkpoint {copy}"
+    );
+    let failed = shell(&cairn, &[], &script).fails(2, &["line 8", "not empty"]);
+    let text = failed.text();
+    for part in ["about 2 keys", "copy: ", "backup: generation 1 of", "about 3 keys"] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+    let mut scan = program();
+    scan.args(["scan", "--db", &copy]);
+    assert_eq!(run(scan, b"").ok(), "a\t1\nb\t2\n");
+    shell(&cairn, &[], ".create h engine=hash_log\n.size").fails(2, &["order"]);
 }
 
 #[test]

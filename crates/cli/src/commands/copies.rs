@@ -1,16 +1,16 @@
 //! `checkpoint`, `backup`, `backups` and `restore`: copies of a database.
 
-use crate::args::{CreateArgs, DbArgs};
+use crate::args::DbArgs;
 use crate::failure::{Failure, Result};
 use crate::output::{print_json, stdout};
 use crate::progress::Progress;
-use crate::store::open_database;
-use crate::text::{counted, human_bytes};
+use crate::store::open_to_read;
+use crate::text::{counted, human_bytes, parse_size};
 use crate::times::format_time;
-use cairn::{BackupGeneration, BackupOptions, Backups, CopyProgress};
+use cairn::{BackupGeneration, BackupOptions, Backups, CheckpointReport, CopyProgress};
 use serde_json::{Value, json};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const CHECKPOINT_EXAMPLES: &str = "\
 Examples:
@@ -18,7 +18,8 @@ Examples:
   cairn get --db /tmp/monday fruit/apple
 
 The checkpoint is a database of its own, which shares the files that neither changes, by hard links. DIR must be empty or must not exist.
-On another file system the files are copied.";
+On another file system the files are copied. Another process may write to the database meanwhile: the checkpoint has what that has handed
+to the operating system.";
 
 /// Arguments of `checkpoint`.
 #[derive(Debug, clap::Args)]
@@ -50,7 +51,7 @@ impl Copying {
 
 /// Makes a checkpoint.
 pub fn checkpoint(args: CheckpointArgs) -> Result<()> {
-    let db = open_database(&args.db, &CreateArgs::default(), false)?;
+    let db = open_to_read(&args.db)?;
     let report = {
         let copying = Copying::new();
         db.checkpoint_with(&args.to, &mut |at| copying.at(at))?
@@ -58,28 +59,32 @@ pub fn checkpoint(args: CheckpointArgs) -> Result<()> {
     let mut out = stdout();
     match args.json {
         true => print_json(&mut out, &json!(report))?,
-        false => {
-            let copied = match report.copied_bytes {
-                0 => String::new(),
-                bytes => format!(", {} of them copied", human_bytes(bytes)),
-            };
-            let files = counted(report.files as u64, "file");
-            writeln!(out, "{}: {files}, {}{copied}", args.to.display(), human_bytes(report.bytes))?;
-        }
+        false => writeln!(out, "{}", checkpoint_in_words(&args.to, &report))?,
     }
     out.flush()?;
     Ok(db.close()?)
 }
 
+/// A line about a checkpoint.
+pub fn checkpoint_in_words(to: &Path, report: &CheckpointReport) -> String {
+    let copied = match report.copied_bytes {
+        0 => String::new(),
+        bytes => format!(", {} of them copied", human_bytes(bytes)),
+    };
+    let files = counted(report.files as u64, "file");
+    format!("{}: {files}, {}{copied}", to.display(), human_bytes(report.bytes))
+}
+
 const BACKUP_EXAMPLES: &str = "\
 Examples:
   cairn backup --db /tmp/d /backups/d
-  cairn backup --db /tmp/d /backups/d --keep 7
+  cairn backup --db /tmp/d /backups/d --keep 7 --rate 50MiB
   cairn backups /backups/d --verify
   cairn restore /backups/d /tmp/restored
 
 Each call makes a generation, which shares with the earlier ones in BACKUP what has not changed. BACKUP is created if it is empty or does
-not exist. New files are verified before they are copied: the exit code is 3 if one is damaged, and there is no new generation then.";
+not exist. New files are verified before they are copied: the exit code is 3 if one is damaged, and there is no new generation then. Another
+process may write to the database meanwhile: the generation has what that has handed to the operating system.";
 
 /// Arguments of `backup`.
 #[derive(Debug, clap::Args)]
@@ -93,17 +98,27 @@ pub struct BackupArgs {
     /// Keep only so many of the newest generations, this one included
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
+    /// Read at most so many bytes in a second; new files are read twice
+    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
+    rate: Option<u64>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
+fn parse_rate(text: &str) -> std::result::Result<u64, String> {
+    match parse_size(text)? {
+        0 => Err("nothing would be read in a second".to_owned()),
+        rate => Ok(rate),
+    }
+}
+
 /// Makes a backup.
 pub fn backup(args: BackupArgs) -> Result<()> {
-    let db = open_database(&args.db, &CreateArgs::default(), false)?;
+    let db = open_to_read(&args.db)?;
     let generation = {
         let copying = Copying::new();
-        let options = BackupOptions::default().keep(args.keep.map(|keep| keep as usize));
+        let options = BackupOptions::default().keep(args.keep.map(|keep| keep as usize)).rate(args.rate);
         db.backup_with(&args.to, &options, &mut |at| copying.at(at))?
     };
     let mut out = stdout();
@@ -229,7 +244,8 @@ pub fn restore(args: RestoreArgs) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn in_words(generation: &BackupGeneration) -> String {
+/// A line about a generation.
+pub fn in_words(generation: &BackupGeneration) -> String {
     format!(
         "generation {} of {}, {}: {}, {}, {} of them new",
         generation.number,

@@ -7,6 +7,7 @@ use crate::store::{Store, altered, open_database, open_keyspace, open_to_read};
 use crate::text::{counted, escape_short, human_bytes, human_count};
 use cairn::{Engine, Keyspace};
 use std::io::{self, IsTerminal, Write};
+use std::ops::Bound;
 
 const KEYSPACES_EXAMPLES: &str = "\
 Examples:
@@ -105,21 +106,34 @@ pub fn size(args: SizeArgs) -> Result<()> {
     }
     let bounds = args.bounds.bounds(args.hex)?;
     let store = Store::open_to_read(&args.db, &args.keyspace)?;
-    let ends = || (bounds.lower.clone(), bounds.upper.clone());
     let (keys, bytes) = match bounds.is_empty() {
         true => (0, 0),
-        false => (
-            store.keyspace.approximate_len::<Vec<u8>>(ends())?,
-            store.keyspace.approximate_bytes::<Vec<u8>>(ends())?,
-        ),
+        false => approximate_size(&store.keyspace, (bounds.lower, bounds.upper))?,
     };
     let mut out = stdout();
     match args.json {
         true => print_json(&mut out, &serde_json::json!({ "keys": keys, "bytes": bytes }))?,
-        false => writeln!(out, "about {}, {}", counted(keys, "key"), human_bytes(bytes))?,
+        false => writeln!(out, "{}", in_words(keys, bytes))?,
     }
     out.flush()?;
     store.close()
+}
+
+/// Two ends of a range of keys.
+type Ends = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+fn approximate_size(keyspace: &Keyspace, ends: Ends) -> Result<(u64, u64)> {
+    Ok((keyspace.approximate_len(ends.clone())?, keyspace.approximate_bytes(ends)?))
+}
+
+fn in_words(keys: u64, bytes: u64) -> String {
+    format!("about {}, {}", counted(keys, "key"), human_bytes(bytes))
+}
+
+/// A line about the size of a range of a keyspace.
+pub fn size_in_words(keyspace: &Keyspace, ends: Ends) -> Result<String> {
+    let (keys, bytes) = approximate_size(keyspace, ends)?;
+    Ok(in_words(keys, bytes))
 }
 
 const RENAME_EXAMPLES: &str = "\

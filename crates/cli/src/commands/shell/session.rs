@@ -5,7 +5,8 @@ use super::parse::{Lives, Show, Statement};
 use crate::args::Bounds;
 use crate::commands::condition::Condition;
 use crate::commands::history::version_line;
-use crate::commands::stats;
+use crate::commands::keyspaces::size_in_words;
+use crate::commands::{copies, stats};
 use crate::draw;
 use crate::failure::{Failure, Result};
 use crate::output::{Form, Parts, Printer, json_field};
@@ -17,6 +18,8 @@ use crate::times::format_expiry;
 use cairn::{Database, Keyspace, KeyspaceOptions, Slice, Snapshot, Time, Transaction, Version};
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::ops::Bound;
+use std::path::Path;
 use std::time::Instant;
 
 const HELP: &str = "\
@@ -37,12 +40,14 @@ const HELP: &str = "\
   at TIME get|scan|count|put|del ...      read or write as of a time, in a keyspace with history
   .keyspaces  .use NAME  .create NAME [OPTION=VALUE]...  .drop NAME
   .rename OLD NEW  .clone NAME NEW  .alter OPTION=VALUE...     (of the keyspace in use)
-  .stats  .guards  .flush  .compact  .snapshots  .mode text|hex|json  .timer on|off  .help  .quit
+  .checkpoint DIR  .backup DIR        a second database of this moment; a new generation of a backup
+  .size  .stats  .guards  .flush  .compact  .rewrite
+  .snapshots  .mode text|hex|json  .timer on|off  .help  .quit
 Times are RFC 3339 (2026-11-25T10:00:00Z), relative to now (-2h, -90s) or microseconds since 1970.
 Words may be \"quoted\\n\" with escapes, 'quoted' without, or x'00ff' in hexadecimal; a ; separates statements.";
 
 /// The commands that start with a dot, for completion.
-pub const DOTS: [&str; 17] = [
+pub const DOTS: [&str; 21] = [
     ".help",
     ".keyspaces",
     ".use",
@@ -51,10 +56,14 @@ pub const DOTS: [&str; 17] = [
     ".rename",
     ".clone",
     ".alter",
+    ".checkpoint",
+    ".backup",
+    ".size",
     ".stats",
     ".guards",
     ".flush",
     ".compact",
+    ".rewrite",
     ".snapshots",
     ".mode",
     ".timer",
@@ -437,11 +446,26 @@ impl Session {
                 return Err(Failure::bad_input("this keyspace is in use; .use another one first"));
             }
             (".drop", [keyspace]) => db.drop_keyspace(keyspace)?,
+            (".checkpoint", [dir]) => {
+                let report = db.checkpoint(dir)?;
+                writeln!(out, "{}", copies::checkpoint_in_words(Path::new(dir), &report))?;
+            }
+            (".backup", [dir]) => {
+                let generation = db.backup(dir)?;
+                writeln!(out, "{dir}: {}", copies::in_words(&generation))?;
+            }
+            (".size", []) => {
+                writeln!(out, "{}", size_in_words(self.keyspace(), (Bound::Unbounded, Bound::Unbounded))?)?
+            }
             (".stats", []) => stats::print(out, db, None, false)?,
             (".guards", []) => draw::guard_list(out, &self.keyspace().guards())?,
             (".flush", []) => self.keyspace().flush()?,
             (".compact", []) => {
                 self.keyspace().compact()?;
+                draw::tree(out, &self.keyspace().stats().levels)?;
+            }
+            (".rewrite", []) => {
+                self.keyspace().rewrite()?;
                 draw::tree(out, &self.keyspace().stats().levels)?;
             }
             (".snapshots", []) => {
