@@ -2,7 +2,7 @@
 
 use super::text::{Limit, parse_limit, parse_size};
 use bench::engine::RequestedSettings;
-use bench::suite::{Group, Scale};
+use bench::suite::{Group, Scale, family_of};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -56,7 +56,7 @@ pub struct RunArgs {
     /// in the key]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub engines: Vec<String>,
-    /// Groups of workloads [default: all]
+    /// Groups of workloads, or families of groups [default: all but those that run only when they are named]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub groups: Vec<String>,
     /// In each group, run only the fill and these workloads [default: all]
@@ -175,8 +175,7 @@ impl RunArgs {
 
     /// Whether groups are named, all of one family.
     pub fn is_of_family(&self, family: &str) -> bool {
-        let of_family = |name: &String| name.split('-').next() == Some(family);
-        !self.groups.is_empty() && self.groups.iter().all(of_family)
+        !self.groups.is_empty() && self.groups.iter().all(|name| family_of(name) == family)
     }
 
     /// Number of rounds.

@@ -13,6 +13,7 @@ use super::predicted;
 use super::section::sections;
 use super::tables;
 use crate::agreement::Agreement;
+use crate::suite::family_of;
 
 /// Name of the page.
 pub const NAME: &str = "README.md";
@@ -45,7 +46,7 @@ pub fn pictures(data: &Data<'_>) -> Vec<Figure> {
         all.extend(over_time.map(|draw| draw(data, section)));
     }
     if let Some(section) =
-        history.filter(|_| data.groups.iter().all(|group| group.name.starts_with("history")))
+        history.filter(|_| data.groups.iter().all(|group| family_of(group.name) == "history"))
     {
         all.extend(course::queries(data, &section));
     }

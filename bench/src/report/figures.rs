@@ -13,6 +13,7 @@ use super::palette::Style;
 use super::predicted;
 use super::section::{Section, absent, figure, series};
 use super::stats::{self, Spread};
+use crate::suite::family_of;
 
 /// File name of the main picture.
 pub const MAIN_FILE: &str = "main";
@@ -64,7 +65,7 @@ pub fn of_section(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
 pub fn main_figure(data: &Data<'_>) -> Figure {
     let all: Vec<_> = data.workloads().collect();
     let named = |(family, name): &(&str, &str)| {
-        all.iter().find(|(group, workload)| group.split('-').next() == Some(family) && workload.name == *name)
+        all.iter().find(|(group, workload)| family_of(group) == *family && workload.name == *name)
     };
     let mut chosen: Vec<_> = MAIN.iter().filter_map(named).collect();
     if chosen.len() < 3 {

@@ -13,6 +13,7 @@ use super::tables::{Cell, Row, Table};
 use crate::generate;
 use crate::model::{Class, Merge, Place, Shape, Sizes, traffic};
 use crate::record::Settings;
+use crate::suite::family_of;
 
 /// The workload: the one whose bytes the model predicts.
 const LOAD: &str = "load-a";
@@ -68,8 +69,7 @@ fn loads<'d, 'a>(section: &Section<'d, 'a>) -> impl Iterator<Item = (&'a str, &'
 
 /// The groups of the family, whether they are shown together or not.
 pub fn section<'d, 'a>(data: &'d Data<'a>) -> Option<Section<'d, 'a>> {
-    let groups: Vec<_> =
-        data.groups.iter().filter(|group| group.name.split('-').next() == Some("parallax")).collect();
+    let groups: Vec<_> = data.groups.iter().filter(|group| family_of(group.name) == "parallax").collect();
     (!groups.is_empty()).then_some(Section { name: "parallax", groups })
 }
 

@@ -3,6 +3,7 @@
 use super::chart::{Figure, Panel};
 use super::data::{Data, Group, Workload, full_name};
 use super::lines::Series;
+use crate::suite::family_of;
 
 /// Groups that are shown together: one, or a family of small ones, such as `parallax-s` and `parallax-m`.
 pub struct Section<'d, 'a> {
@@ -18,7 +19,7 @@ const MAX_SHARED_WORKLOADS: usize = 3;
 pub fn sections<'d, 'a>(data: &'d Data<'a>) -> Vec<Section<'d, 'a>> {
     let mut sections: Vec<Section<'d, 'a>> = Vec::new();
     for group in &data.groups {
-        let family = group.name.split('-').next().unwrap_or(group.name);
+        let family = family_of(group.name);
         let small = group.workloads.len() <= MAX_SHARED_WORKLOADS;
         let name = if small { family } else { group.name };
         match sections.iter_mut().find(|section| small && section.name == name) {
@@ -42,7 +43,7 @@ impl<'d, 'a> Section<'d, 'a> {
 
     /// Whether it is of this family.
     pub fn is(&self, family: &str) -> bool {
-        self.name.split('-').next() == Some(family)
+        family_of(self.name) == family
     }
 }
 
