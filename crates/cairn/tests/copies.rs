@@ -755,6 +755,11 @@ fn a_reader_that_follows_copies_its_moments() {
             assert_intact(&left, &dir);
             let copy = open(&left, &dir, 0).unwrap();
             assert_eq!(contents(&copy), *of_moment, "seed {seed}, round {round}, held since {at}");
+            copy.close().unwrap();
+            sim.list_files()
+                .iter()
+                .filter(|path| path.starts_with(&dir))
+                .for_each(|path| sim.remove_file(path));
             if held.len() > 3 {
                 held.swap_remove(at);
             }
@@ -766,55 +771,48 @@ fn a_reader_that_follows_copies_its_moments() {
 /// A file with values goes when nothing refers to it any more. No edit says so at once.
 #[test]
 fn a_reader_copies_no_values_that_nothing_refers_to() {
-    for preset in [Preset::HashLog, Preset::Parallax] {
-        let sim = SimEnv::new(3);
-        let open = || {
-            let options = Options::default().background_threads(0).memory_budget(1 << 20);
-            Database::open_in(sim.clone(), "/db", options).unwrap()
-        };
-        let options = KeyspaceOptions::preset(preset).memtable_bytes(32 << 10);
-        let db = open();
-        for name in ["kept", "passing"] {
-            let keyspace = db.keyspace(name, options.clone()).unwrap();
-            (0..20).for_each(|n| keyspace.put(n.to_string(), [n; 700]).unwrap());
-            keyspace.flush().unwrap();
-            keyspace.put("last", [9; 700]).unwrap();
-        }
-        db.close().unwrap();
-        // An opening moves values out of the log that it has replayed.
-        let db = open();
-        let passing = db.open_keyspace("passing").unwrap();
-        passing.put("more", [8; 700]).unwrap();
-        passing.flush().unwrap();
-        drop(passing);
-        let value_files = || {
-            let files = sim.list_files();
-            files
-                .iter()
-                .filter(|path| path.starts_with("/db") && path.extension().is_some_and(|e| e == "val"))
-                .count()
-        };
-        let before = value_files();
-        db.drop_keyspace("passing").unwrap();
-        db.sync().unwrap();
-        if preset == Preset::HashLog {
-            assert!(value_files() < before, "{before} files with values");
-        }
-        let reader = Database::builder().env(sim.clone()).open_read_only("/db").unwrap();
-        reader.checkpoint("/copy").unwrap();
-        reader.backup("/backup").unwrap();
-        Backups::open_in(sim.clone(), "/backup").unwrap().restore(None, "/restored", &mut |_| ()).unwrap();
-        for dir in ["/copy", "/restored"] {
-            assert_intact(&sim, dir);
-            let copy = Database::open_in(sim.clone(), dir, Options::default()).unwrap();
-            assert_eq!(copy.keyspaces(), ["kept"]);
-            let kept = copy.open_keyspace("kept").unwrap();
-            assert_eq!(kept.get("7").unwrap().unwrap(), [7; 700]);
-            assert_eq!(
-                (kept.get("last").unwrap().unwrap(), kept.entries().count()),
-                ([9; 700][..].into(), 21)
-            );
-        }
+    let sim = SimEnv::new(3);
+    let open = || {
+        let options = Options::default().background_threads(0).memory_budget(1 << 20);
+        Database::open_in(sim.clone(), "/db", options).unwrap()
+    };
+    let options = KeyspaceOptions::preset(Preset::HashLog).memtable_bytes(32 << 10);
+    let db = open();
+    for name in ["kept", "passing"] {
+        let keyspace = db.keyspace(name, options.clone()).unwrap();
+        (0..20).for_each(|n| keyspace.put(n.to_string(), [n; 700]).unwrap());
+        keyspace.flush().unwrap();
+        keyspace.put("last", [9; 700]).unwrap();
+    }
+    db.close().unwrap();
+    // An opening moves values out of the log that it has replayed.
+    let db = open();
+    let passing = db.open_keyspace("passing").unwrap();
+    passing.put("more", [8; 700]).unwrap();
+    passing.flush().unwrap();
+    drop(passing);
+    let value_files = || {
+        let files = sim.list_files();
+        files
+            .iter()
+            .filter(|path| path.starts_with("/db") && path.extension().is_some_and(|e| e == "val"))
+            .count()
+    };
+    let before = value_files();
+    db.drop_keyspace("passing").unwrap();
+    db.sync().unwrap();
+    assert!(value_files() < before, "{before} files with values");
+    let reader = Database::builder().env(sim.clone()).open_read_only("/db").unwrap();
+    reader.checkpoint("/copy").unwrap();
+    reader.backup("/backup").unwrap();
+    Backups::open_in(sim.clone(), "/backup").unwrap().restore(None, "/restored", &mut |_| ()).unwrap();
+    for dir in ["/copy", "/restored"] {
+        assert_intact(&sim, dir);
+        let copy = Database::open_in(sim.clone(), dir, Options::default()).unwrap();
+        assert_eq!(copy.keyspaces(), ["kept"]);
+        let kept = copy.open_keyspace("kept").unwrap();
+        assert_eq!(kept.get("7").unwrap().unwrap(), [7; 700]);
+        assert_eq!((kept.get("last").unwrap().unwrap(), kept.entries().count()), ([9; 700][..].into(), 21));
     }
 }
 
@@ -853,21 +851,19 @@ fn a_moment_with_records_that_were_taken_back_is_not_copied() {
 fn a_backup_keeps_to_its_rate() {
     let sim = SimEnv::new(3);
     let (db, keyspaces, mut model) = small(&sim, 3);
-    let timed = |rate: Option<u64>| {
+    let timed = |rate| {
         let before = sim.monotonic();
         let made = db.backup_with("/backup", &BackupOptions::default().rate(rate), &mut |_| ()).unwrap();
         (made, (sim.monotonic() - before).as_secs_f64())
     };
     let rate = 100_000;
-    let (made, seconds) = timed(Some(rate));
+    let (made, seconds) = timed(rate);
     let twice = 2.0 * made.bytes as f64 / rate as f64;
     // Headers and filters are not counted, and a tenth of a second may be ahead.
     assert!((0.8 * twice - 0.2..=twice).contains(&seconds), "{seconds} s of {twice}");
     write(&mut Rng::new(4), &db, &keyspaces, &mut model, 30);
-    let (made, seconds) = timed(Some(rate));
+    let (made, seconds) = timed(rate);
     let twice = 2.0 * made.new_bytes as f64 / rate as f64;
     assert!(seconds <= twice && made.new_bytes < made.bytes, "{seconds} s of {twice}");
-    assert!(timed(None).1 < 0.1);
-    let refused = db.backup_with("/backup", &BackupOptions::default().rate(0), &mut |_| ());
-    assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert!(timed(0).1 < 0.1);
 }

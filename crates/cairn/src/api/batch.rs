@@ -51,9 +51,9 @@ impl Batch {
 
     /// Joins `operand` to the value of `key`. See [`Keyspace::merge`].
     ///
-    /// In a keyspace with history, without order, or in which a value may expire, a merge reads the value. Then [`Database::write`](crate::Database::write) reads it, and
-    /// writes the batch as a transaction does that is repeated after conflicts: others may merge into the same key. Such a batch cannot have times of its
-    /// own ([`Batch::put_at`]), and the values that its merges make may have 1 GiB together: `InvalidArgument`.
+    /// In a keyspace with history, without order, or in which a value may expire, a merge reads the value. Then [`Database::write`](crate::Database::write) reads it,
+    /// writes the batch as a transaction, and repeats it after a conflict. Such a batch cannot have times of its own ([`Batch::put_at`]), and the values that
+    /// its merges make may have 1 GiB together: `InvalidArgument`.
     pub fn merge(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) {
         self.push(&keyspace.inner, Entry::merge(key.as_ref(), operand.as_ref()));
     }

@@ -383,7 +383,7 @@ impl Database {
     /// [`Database::backup`] with options, which reports its progress. The callback must not close the database, which waits for this call.
     ///
     /// # Errors
-    /// As for [`Database::backup`]; `InvalidArgument` when no generation would be kept, or nothing read in a second.
+    /// As for [`Database::backup`]; `InvalidArgument` when no generation would be kept.
     pub fn backup_with(
         &self,
         dir: impl AsRef<Path>,

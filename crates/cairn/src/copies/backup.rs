@@ -25,9 +25,6 @@ impl DbInner {
         if options.keep == Some(0) {
             return Err(Error::invalid("keep: a backup keeps at least one generation"));
         }
-        if options.rate == Some(0) {
-            return Err(Error::invalid("rate: nothing would be read in a second"));
-        }
         self.copying(|| self.make_generation(dir, options, progress))
     }
 
@@ -49,7 +46,7 @@ impl DbInner {
             done: 0,
             parts: parts.into_iter().map(|part| (part.name.clone(), part)).collect(),
             progress: &mut *progress,
-            limiter: RateLimiter::new(options.rate.unwrap_or(0)),
+            limiter: RateLimiter::new(options.rate),
             copying: None,
         };
         let new = NewGeneration {
@@ -81,8 +78,8 @@ struct Copied<'a> {
     done: u64,
     progress: &'a mut dyn FnMut(&CopyProgress),
     limiter: RateLimiter,
-    /// The file that is copied, and the bytes of all files up to where it is.
-    copying: Option<(String, u64)>,
+    /// The file that is copied, and is not one that an earlier generation has.
+    copying: Option<String>,
 }
 
 impl Added for Copied<'_> {
@@ -91,7 +88,7 @@ impl Added for Copied<'_> {
         let part = &self.parts[&file.name];
         let path = self.db.dir.join(&part.name);
         self.verify(part, &path).map_err(|e| of_part(e, &path))?;
-        self.copying = Some((file.name.clone(), self.done));
+        self.copying = Some(file.name.clone());
         Ok(())
     }
 
@@ -101,15 +98,9 @@ impl Added for Copied<'_> {
 
     fn step(&mut self, bytes_done: u64, file: &SourceFile) -> Result<()> {
         (self.progress)(&CopyProgress { bytes_done, bytes_total: self.bytes_total, file: file.name.clone() });
-        self.done = bytes_done;
-        // Not of one that an earlier generation has.
-        match self.copying.take().filter(|(name, _)| *name == file.name) {
-            Some((name, before)) => {
-                self.copying = Some((name, bytes_done));
-                self.go_on(bytes_done.saturating_sub(before))
-            }
-            None => self.go_on(0),
-        }
+        let bytes = bytes_done - std::mem::replace(&mut self.done, bytes_done);
+        let is_copied = self.copying.as_ref() == Some(&file.name);
+        self.go_on(if is_copied { bytes } else { 0 })
     }
 }
 

@@ -2,7 +2,7 @@
 //! writes.
 
 use super::new_directory::of_part;
-use crate::state::{DbInner, FlushedCounts, KeyspaceState, MomentLogs};
+use crate::state::{DbInner, FlushedCounts, KeyspaceState, MomentLogs, State, segment_of};
 use crate::wal::{ListedLogs, log_file_name};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq};
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use table::table_file_name;
 use tree::{DatabaseEdit, LiveTable, LogClosed, Version, tables_of};
-use values::{SegmentFile, Walk, own_segment, value_file_name};
+use values::{Walk, value_file_name};
 
 /// A file that is part of a copy.
 #[derive(Clone, Debug)]
@@ -41,8 +41,8 @@ pub(super) struct Moment {
     /// Keeps logs, value files and hint files of a database that is open for writing. Those of a moment that was opened for reading stay while it is
     /// open.
     kept: Option<(Walk, ListedLogs)>,
-    /// Keep tables. By keyspace.
-    versions: Vec<(u64, Arc<Version>)>,
+    /// Keep tables.
+    versions: Versions,
     /// The logs that recovery needs, ascending.
     logs: Vec<LogClosed>,
     /// No entry of these logs has a larger sequence number.
@@ -52,6 +52,9 @@ pub(super) struct Moment {
     /// Without the trees.
     state: DatabaseEdit,
 }
+
+/// Trees, by keyspace.
+type Versions = Vec<(u64, Arc<Version>)>;
 
 struct LogPart {
     number: u64,
@@ -117,9 +120,9 @@ impl DbInner {
     pub(super) fn copying<T>(&self, copy: impl FnOnce() -> Result<T>) -> Result<T> {
         if self.is_moment() {
             let _call = self.begin_reading()?;
-            return copy().map_err(|e| match e.kind() {
-                // A log that lacks its end is no damage if the writer has taken that back.
-                ErrorKind::Corruption => self.check_copied().err().unwrap_or(e),
+            return copy().map_err(|e| match self.taken_back() {
+                // Then a log that lacks its end is no damage.
+                Ok(Some(taken_back)) if e.kind() == ErrorKind::Corruption => taken_back,
                 _ => e,
             });
         }
@@ -145,20 +148,14 @@ impl DbInner {
         if planted(Bug::CopyWithoutTail) {
             logs.pop();
         }
-        let newest_log = logs.last().map_or(0, |log| log.number);
-        let mut edit = DatabaseEdit { newest_log, min_log: read.min_log, ..self.state_without_trees(&state) };
-        let version = |(id, k): (&u64, &KeyspaceState)| (*id, k.tree.version().clone());
-        let versions: Vec<_> = state.keyspaces.iter().map(version).collect();
+        let (versions, mut edit) = self.with_logs(&state, read.min_log, &logs);
         drop(state);
-        // Its tables hold no segments.
+        // The tables of a moment do not hold their segments ([`Tables::open_for_moment`](crate::state::Tables::open_for_moment)), so they are collected here.
         let tables = tables_of(versions.iter().map(|(_, version)| &**version));
         let of_tables = tables.iter().flat_map(|table| table.meta.segments.iter().map(|of| of.segment));
-        let of_hints = edit.hints.iter().flat_map(|(_, file)| &file.shares).map(|of| match of.file {
-            SegmentFile::Log(number) => number,
-            SegmentFile::Values(number) => own_segment(number),
-        });
+        let of_hints = edit.hints.iter().flat_map(|(_, file)| &file.shares).map(|of| segment_of(of.file));
         let used: BTreeSet<u64> = of_tables.chain(of_hints).collect();
-        // The others may be gone: the edit by which the last entry was gone does not name them.
+        // A value file that nothing refers to may have been removed: the manifest names it until a later edit.
         if !planted(Bug::CopyUnusedValues) {
             edit.value_files.retain(|file| file.segments.iter().any(|segment| used.contains(segment)));
         }
@@ -171,18 +168,29 @@ impl DbInner {
         Ok(Moment { kept: None, versions, logs, last_seq: self.visible.newest(), segments, state: edit })
     }
 
-    /// Checks, when the files were copied, that the writer has not taken back what the moment has: see [`MomentLogs::last_record`].
+    /// Checks, when the files were copied, that they are those of the moment.
     pub(super) fn check_copied(&self) -> Result<()> {
-        let Some((logs, last)) = self.moment.as_ref().and_then(|logs| Some((logs, logs.last_record?))) else {
-            return Ok(());
-        };
-        let Some(log) = logs.logs.last() else { return Ok(()) };
+        self.taken_back()?.map_or(Ok(()), Err)
+    }
+
+    /// The error of a copy if the writer has taken back what the moment has: see [`MomentLogs::last_record`].
+    fn taken_back(&self) -> Result<Option<Error>> {
+        let Some(moment) = &self.moment else { return Ok(None) };
+        let (Some(log), Some(last)) = (moment.logs.last(), moment.last_record) else { return Ok(None) };
         let path = self.dir.join(log_file_name(log.number));
         if last.is_in(&self.env, &path).map_err(|e| of_part(e, &path))? {
-            return Ok(());
+            return Ok(None);
         }
         let what = "the process that writes has taken back the last commit that was read, which could not be written: open the database again";
-        Err(Error::new(ErrorKind::Io, format!("{}: {what}", path.display())))
+        Ok(Some(Error::new(ErrorKind::Io, format!("{}: {what}", path.display()))))
+    }
+
+    /// The trees of a state, and the rest of it with these logs. If there are none, the manifest of a copy names none, as that of a new database.
+    fn with_logs(&self, state: &State, min_log: u64, logs: &[LogClosed]) -> (Versions, DatabaseEdit) {
+        let newest_log = logs.last().map_or(0, |log| log.number);
+        let version = |(id, k): (&u64, &KeyspaceState)| (*id, k.tree.version().clone());
+        let versions = state.keyspaces.iter().map(version).collect();
+        (versions, DatabaseEdit { newest_log, min_log, ..self.state_without_trees(state) })
     }
 
     /// Captures the present moment, or a later one before this returns. All that was acknowledged before is in it, and it is durable. Writers wait
@@ -199,24 +207,19 @@ impl DbInner {
         let walk = self.tables.segments.begin_walk();
         self.free_logs(&mut self.writer())?;
         let early = planted(Bug::ListLogsBeforeTables).then(|| self.list_logs_early());
-        let (moment, listed) = {
+        let (listed, versions, segments, edit) = {
             // Edits are made and installed under this lock.
             let manifest = self.manifest.lock();
             let state = self.state.lock();
             let mut logs = early.unwrap_or_else(|| self.logs.closed.list());
             let min_log = self.min_log(&state, &FlushedCounts::default());
             logs.keep_from(min_log);
-            // If recovery needs none, the manifest names none, as that of a new database.
-            let newest_log = logs.closed().last().map_or(0, |log| log.number);
-            let edit = DatabaseEdit { newest_log, min_log, ..self.state_without_trees(&state) };
-            let version = |(id, k): (&u64, &KeyspaceState)| (*id, k.tree.version().clone());
-            let versions = state.keyspaces.iter().map(version).collect();
+            let (versions, edit) = self.with_logs(&state, min_log, &logs.closed());
             drop(state);
             // A compaction that is installed later may leave tables of these versions, and their segments, without another holder.
             let segments = self.segment_logs()?;
             drop(manifest);
-            let (closed, last_seq) = (logs.closed(), logs.last_seq());
-            (Moment { kept: None, versions, logs: closed, last_seq, segments, state: edit }, logs)
+            (logs, versions, segments, edit)
         };
         // Without a lock: with many bytes that are not synced this takes a while.
         let synced = match planted(Bug::CopyUnsyncedLogs) {
@@ -225,7 +228,8 @@ impl DbInner {
         };
         synced.map_err(|e| self.poison_on_sync_error(e.sync_failed()))?;
         self.status.check_running()?;
-        Ok(Moment { kept: Some((walk, listed)), ..moment })
+        let (logs, last_seq) = (listed.closed(), listed.last_seq());
+        Ok(Moment { kept: Some((walk, listed)), versions, logs, last_seq, segments, state: edit })
     }
 
     /// The planted bug.

@@ -284,7 +284,6 @@ impl Read {
         if tail.as_ref().is_some_and(|tail| tail.number() < min_log) {
             // What it has beyond the place that was read is in tables.
             *tail = Some(LogTail::at_start(&at.env, &at.dir, min_log, end)?);
-            logs.clear();
             seal_all(keyspaces);
         }
         let inserter = at.inserter(&manifest.state);
@@ -308,6 +307,7 @@ impl Read {
     /// Makes the keyspaces those of the present state, and forgets what is in tables.
     fn apply_edits(&mut self, at: &Place) -> Result<()> {
         let state = &self.manifest.state;
+        // What they have is in tables.
         self.logs.retain(|log| log.number >= state.min_log);
         let new = at.keyspaces(state, &self.keyspaces)?;
         let known = std::mem::replace(&mut self.keyspaces, new);
@@ -326,12 +326,6 @@ impl Read {
         // Anew, so that files that were removed do not stay open.
         self.segments = at.segments(&state.value_files);
         Ok(())
-    }
-
-    /// The logs with what is in memtables.
-    fn needed_logs(&self) -> Vec<LogClosed> {
-        let read = self.logs.iter().copied().chain(self.tail.as_ref().map(LogTail::read));
-        read.filter(|log| log.number >= self.manifest.state.min_log).collect()
     }
 
     /// The moment up to which was read.
@@ -376,7 +370,7 @@ impl Read {
             next_file: AtomicU64::new(state.next_file),
             moment: Some(MomentLogs {
                 min_log: state.min_log,
-                logs: self.needed_logs(),
+                logs: self.logs.iter().copied().chain(self.tail.as_ref().map(LogTail::read)).collect(),
                 last_record: self.tail.as_ref().and_then(LogTail::last_record),
             }),
         };

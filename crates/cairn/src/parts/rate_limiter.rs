@@ -1,4 +1,5 @@
-//! Limits compactions: to `compaction_rate` bytes per second, over all threads, and to a share of the disk while reads wait for it.
+//! Limits compactions: to `compaction_rate` bytes per second, over all threads, and to a share of the disk while reads wait for it. And the bytes that a
+//! backup reads, to its rate.
 //!
 //! The rate is a token bucket, kept as a point in time: each job reports the bytes that it has written, and waits until the time at which
 //! so many may be written. After a pause, jobs may be ahead of the rate by [`BURST`].

@@ -352,8 +352,7 @@ impl DbInner {
     /// # Errors
     /// `Closed` once closing has begun; the error that ended writing, if it has ended; `Locked` in a forked process.
     pub(crate) fn begin_call(&self) -> Result<ActiveCall<'_>> {
-        self.check_process()?;
-        let call = self.calls.begin().ok_or_else(|| self.status.closed_error())?;
+        let call = self.begin_reading()?;
         self.status.check_running()?;
         Ok(call)
     }

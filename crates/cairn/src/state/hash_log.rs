@@ -77,7 +77,7 @@ struct Kept {
 }
 
 /// The segment that a file is, or that it has the entries of.
-fn segment_of(file: SegmentFile) -> u64 {
+pub(crate) fn segment_of(file: SegmentFile) -> u64 {
     match file {
         SegmentFile::Log(number) => number,
         SegmentFile::Values(number) => own_segment(number),

@@ -1,9 +1,8 @@
 //! Writing batches. One with a merge that reads the value is a transaction with the same writes.
 
-use super::transaction::is_conflict;
+use super::retry::TransactionOptions;
 use crate::api::{Database, Keyspace};
 use crate::state::{Batch, Written};
-use crate::sync::yield_now;
 use crate::types::Durability;
 use crate::wal::Entries;
 use base::{Error, Result};
@@ -23,7 +22,8 @@ impl Database {
         self.handle.db.write_batch(batch, None, durability)
     }
 
-    /// [`Database::write`] of a batch with a merge that reads the value. It is repeated until no other write comes in between: each time one does, another thread has got on.
+    /// [`Database::write`] of a batch with a merge that reads the value. It is repeated until no other write comes in between: each time one does,
+    /// another thread has got on.
     pub(super) fn write_merging(&self, mut batch: Batch, durability: Durability) -> Result<()> {
         if let Some(error) = batch.error.take() {
             return Err(error);
@@ -37,16 +37,13 @@ impl Database {
         batch.keyspaces.iter().try_for_each(is_ours)?;
         let keyspaces: Vec<Keyspace> =
             batch.keyspaces.iter().map(|written| self.keyspace_handle(written.keyspace.clone())).collect();
-        loop {
-            let mut transaction = self.begin();
+        let until_it_commits = TransactionOptions::default().durability(durability).retries(u32::MAX);
+        self.transaction_with(&until_it_commits, |transaction| {
             let mut entries = Entries::new(&batch.entries);
             while let Some(entry) = entries.next() {
                 transaction.write_entry(&keyspaces[batch.place_of(&entry)], &entry)?;
             }
-            match transaction.commit_with(durability) {
-                Err(error) if is_conflict(&error) => yield_now(),
-                committed => return committed,
-            }
-        }
+            Ok(())
+        })
     }
 }

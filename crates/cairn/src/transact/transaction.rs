@@ -426,8 +426,9 @@ impl Transaction {
         keyspace.inner.limits.check(key, value)?;
         let bytes = self.bytes.saturating_add(key.len() + value.len() + WRITE_OVERHEAD);
         if bytes > MAX_BATCH_LEN {
-            let message =
-                format!("a transaction may write {MAX_BATCH_LEN} bytes, in all of its calls together");
+            let message = format!(
+                "a transaction, or a batch with merges that read, may write {MAX_BATCH_LEN} bytes in all"
+            );
             return Err(Error::invalid(message));
         }
         self.bytes = bytes;
@@ -543,7 +544,12 @@ impl Transaction {
                 self.delete_bounds(keyspace, &Bounds { from: key.to_vec(), to })
             }
             EntryKind::Merge => self.merge(keyspace, key, value),
-            _ => self.put_own(keyspace, Entry::put(key, value).until(expiry)),
+            EntryKind::Put | EntryKind::ExpiringPut => {
+                self.put_own(keyspace, Entry::put(key, value).until(expiry))
+            }
+            EntryKind::Reference | EntryKind::ExpiringReference => {
+                unreachable!("entries of batches have their values")
+            }
         }
     }
 

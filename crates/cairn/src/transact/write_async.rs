@@ -35,7 +35,10 @@ impl Database {
     /// Applies a batch atomically, as [`Database::write`] does, without blocking the caller: the batch is queued, and the future is ready when it is
     /// committed with `durability`. Works with every asynchronous runtime.
     ///
-    /// Batches are committed in the order of the calls, by one thread for the database, which begins with the first call. It commits those
+    /// A batch with a merge that reads the value ([`Batch::merge`]) is committed by the call itself, which blocks, perhaps before batches that are queued: await
+    /// earlier writes to its keys first.
+    ///
+    /// Other batches are committed in the order of the calls, by one thread for the database, which begins with the first call. It commits those
     /// that are queued as a group, together with the batches of threads that write: a group costs one sync. What is written is visible when the
     /// future is ready, or shortly before.
     ///
@@ -44,8 +47,7 @@ impl Database {
     ///
     /// Meant for [`Durability::Sync`], which waits for the disk. Other writes mostly take less time than handing them to another thread, but may
     /// have to wait for flushes and compactions, and for a sync that another write has demanded. Without background threads
-    /// (`background_threads` = 0) the call itself commits. So it does with a batch that has a merge that reads the value
-    /// ([`Batch::merge`]), perhaps before batches that were queued earlier.
+    /// (`background_threads` = 0) the call itself commits.
     ///
     /// ```
     /// use cairn::{Database, Durability, KeyspaceOptions};

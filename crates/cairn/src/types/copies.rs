@@ -37,9 +37,8 @@ pub struct CheckpointReport {
 pub struct BackupOptions {
     /// How many generations to keep, the new one included: older ones are removed once it is whole. `None` keeps all.
     pub keep: Option<usize>,
-    /// How many bytes to read in a second, at most; `None` is no limit. Each file that is copied is read twice, so a backup of so many bytes takes two
-    /// seconds.
-    pub rate: Option<u64>,
+    /// How many bytes to read in a second, at most; 0 is no limit. Each file that is copied is read twice, so new files of so many bytes take two seconds.
+    pub rate: u64,
 }
 
 impl BackupOptions {
@@ -49,10 +48,10 @@ impl BackupOptions {
         BackupOptions { keep: generations.into(), ..self }
     }
 
-    /// How many bytes to read in a second, or `None` for no limit: see [`BackupOptions::rate`](#structfield.rate).
+    /// How many bytes to read in a second, at most: see [`BackupOptions::rate`](#structfield.rate).
     #[must_use]
-    pub fn rate(self, bytes: impl Into<Option<u64>>) -> BackupOptions {
-        BackupOptions { rate: bytes.into(), ..self }
+    pub fn rate(self, bytes: u64) -> BackupOptions {
+        BackupOptions { rate: bytes, ..self }
     }
 }
 

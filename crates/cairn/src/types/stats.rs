@@ -303,8 +303,8 @@ pub struct Stats {
     pub user_writes: u64,
     /// Bytes of their keys and values.
     pub user_bytes: u64,
-    /// Transactions that have committed with writes, and single steps on a key that have written
-    /// ([`Keyspace::compare_and_swap`](crate::Keyspace::compare_and_swap) and others).
+    /// Transactions that have committed with writes, single steps on a key that have written
+    /// ([`Keyspace::compare_and_swap`](crate::Keyspace::compare_and_swap) and others), and batches with merges that read the value.
     pub transactions: u64,
     /// Conflicts that these have met; each made one fail or run again.
     pub conflicts: u64,

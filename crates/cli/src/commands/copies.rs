@@ -98,19 +98,12 @@ pub struct BackupArgs {
     /// Keep only so many of the newest generations, this one included
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
-    /// Read at most so many bytes in a second; new files are read twice
-    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
-    rate: Option<u64>,
+    /// Read at most so many bytes in a second; new files are read twice; 0 is no limit
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size)]
+    rate: u64,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-}
-
-fn parse_rate(text: &str) -> std::result::Result<u64, String> {
-    match parse_size(text)? {
-        0 => Err("nothing would be read in a second".to_owned()),
-        rate => Ok(rate),
-    }
 }
 
 /// Makes a backup.
