@@ -125,17 +125,7 @@ fn operands_are_joined_in_order_to_what_is_below_them() -> Result<()> {
 
 #[test]
 fn a_batch_with_merges_is_applied_in_order_also_where_they_read() -> Result<()> {
-    let (_, db, k) = open(plain())?;
-    let other = db.keyspace("other", plain())?;
-    let mut batch = db.batch();
-    batch.merge(&k, "a", "1");
-    batch.put(&k, "a", "2");
-    batch.merge(&k, "a", "3");
-    batch.merge(&other, "a", "4");
-    batch.merge(&k, "a", "5");
-    db.write(batch, Durability::Os)?;
-    assert_eq!((k.get("a")?.unwrap(), other.get("a")?.unwrap()), ("235".into(), "4".into()));
-    for (name, options) in others() {
+    for (name, options) in trees().into_iter().chain(others()) {
         let (_, db, k) = open(options)?;
         let operands = db.keyspace("operands", plain())?;
         k.put("b", "b")?;
@@ -149,10 +139,11 @@ fn a_batch_with_merges_is_applied_in_order_also_where_they_read() -> Result<()> 
         batch.merge(&k, "c", "5");
         batch.put(&k, "d", "d");
         batch.merge(&k, "d", "6");
+        batch.merge(&k, "d", "8");
         batch.merge(&operands, "a", "7");
         db.write(batch, Durability::Os)?;
         let values = ["a", "b", "c", "d"].map(|key| k.get(key).unwrap().unwrap());
-        assert_eq!(values, ["12", "4", "c5", "d6"].map(Slice::from), "{name}");
+        assert_eq!(values, ["12", "4", "c5", "d68"].map(Slice::from), "{name}");
         assert_eq!(operands.get("a")?.unwrap(), "7", "{name}");
         db.transaction(|tx| {
             tx.merge(&k, "a", "3")?;
@@ -195,26 +186,70 @@ fn batches_with_merges_that_read_are_repeated_after_conflicts() -> Result<()> {
     let db = Database::open(dir.path())?;
     for (name, options) in others() {
         let options = options.merge(Merge::U64Add);
-        let (sums, counts) =
-            (db.keyspace(name, options.clone())?, db.keyspace(&format!("{name} 2"), options)?);
-        std::thread::scope(|scope| {
-            let add = || {
-                (0..200).try_for_each(|n| {
-                    let mut batch = db.batch();
-                    batch.merge(&sums, "sum", 3u64.to_le_bytes());
-                    batch.merge(&counts, format!("{}", n % 3), 1u64.to_le_bytes());
-                    db.write(batch, Durability::Buffered)
-                })
-            };
-            let threads = [(); 3].map(|()| scope.spawn(add));
-            threads.into_iter().try_for_each(|thread| thread.join().unwrap())
-        })?;
-        assert_eq!(sums.get("sum")?.unwrap(), 1800u64.to_le_bytes(), "{name}");
-        let number =
-            |n: u64| u64::from_le_bytes(counts.get(n.to_string()).unwrap().unwrap()[..].try_into().unwrap());
-        assert_eq!((0..3).map(number).sum::<u64>(), 600, "{name}");
+        let other = format!("{name} 2");
+        let (sums, counts) = (db.keyspace(name, options.clone())?, db.keyspace(&other, options)?);
+        let before = db.stats().conflicts;
+        let mut rounds = 0;
+        // Until threads have met.
+        while rounds < 3 || db.stats().conflicts == before {
+            rounds += 1;
+            std::thread::scope(|scope| {
+                let add = || {
+                    (0..200).try_for_each(|n| {
+                        let mut batch = db.batch();
+                        batch.merge(&sums, "sum", 3u64.to_le_bytes());
+                        batch.merge(&counts, format!("{}", n % 3), 1u64.to_le_bytes());
+                        db.write(batch, Durability::Buffered)
+                    })
+                };
+                let threads = [(); 3].map(|()| scope.spawn(add));
+                threads.into_iter().try_for_each(|thread| thread.join().unwrap())
+            })?;
+        }
+        let number = |keyspace: &Keyspace, key: &str| {
+            u64::from_le_bytes(keyspace.get(key).unwrap().unwrap()[..].try_into().unwrap())
+        };
+        assert_eq!(number(&sums, "sum"), 1800 * rounds, "{name}");
+        let counted: u64 = ["0", "1", "2"].iter().map(|key| number(&counts, key)).sum();
+        assert_eq!(counted, 600 * rounds, "{name}");
     }
     Ok(())
+}
+
+/// In a keyspace that was dropped, in a database that was closed or was opened for reading.
+#[test]
+fn batches_with_merges_that_read_are_refused_where_writes_are() -> Result<()> {
+    for (name, options) in others() {
+        let (env, db, k) = open(options)?;
+        k.put("a", "1")?;
+        db.sync()?;
+        let reader = Database::builder().env(env).open_read_only("/db")?;
+        let of_reader = reader.open_keyspace("k")?;
+        let refused = |db: &Database, keyspace: &Keyspace, kind: ErrorKind| {
+            let batch = || {
+                let mut batch = db.batch();
+                batch.merge(keyspace, "a", "2");
+                batch
+            };
+            assert_eq!(db.write(batch(), Durability::Os).unwrap_err().kind(), kind, "{name}");
+            assert_eq!(wait(db.write_async(batch(), Durability::Os)).unwrap_err().kind(), kind, "{name}");
+        };
+        refused(&reader, &of_reader, ErrorKind::ReadOnly);
+        db.drop_keyspace("k")?;
+        refused(&db, &k, ErrorKind::Closed);
+        assert_eq!(of_reader.get("a")?.unwrap(), "1", "{name}");
+        reader.clone().close()?;
+        refused(&reader, &of_reader, ErrorKind::Closed);
+        let last = db.keyspace("last", plain().history(Retention::All))?;
+        db.clone().close()?;
+        refused(&db, &last, ErrorKind::Closed);
+    }
+    Ok(())
+}
+
+/// The result of a write that is waited for.
+fn wait(write: cairn::WriteFuture) -> Result<()> {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(write)
 }
 
 #[test]

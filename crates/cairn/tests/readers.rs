@@ -2,8 +2,8 @@
 
 use cairn::env::{Env, Fault, OpInfo, Phase, Repeat, Rng, SimEnv};
 use cairn::{
-    Database, Durability, Engine, ErrorKind, IngestOptions, Keyspace, KeyspaceOptions, Merge, Options,
-    Preset, Range, Result, Retention,
+    BackupOptions, Database, Durability, Engine, ErrorKind, IngestOptions, Keyspace, KeyspaceOptions, Merge,
+    Options, Preset, Range, Result, Retention,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -490,7 +490,7 @@ fn a_manifest_that_stays_for_a_reader_is_not_taken_for_the_newest_when_that_is_l
     assert_eq!(reader.open_keyspace("a").unwrap().get("1").unwrap().unwrap(), "one");
 }
 
-/// Threads read, refresh, close and drop the same moments, and keep iterators and snapshots for too long, beside a writer.
+/// Threads read, refresh, copy, close and drop the same moments, and keep iterators and snapshots for too long, beside a writer.
 #[test]
 fn moments_that_threads_close_and_drop_beside_all_other_calls_end_with_closed_and_keep_nothing() {
     let env = SimEnv::new(6);
@@ -513,13 +513,13 @@ fn moments_that_threads_close_and_drop_beside_all_other_calls_end_with_closed_an
     std::thread::scope(|scope| {
         let _end = End(&ended);
         for thread in 0..4 {
-            let (shared, ended, fine) = (&shared, &ended, &fine);
+            let (env, shared, ended, fine) = (&env, &shared, &ended, &fine);
             scope.spawn(move || {
                 let _end = End(ended);
-                let mut rng = Rng::new(thread);
+                let (mut rng, mut copies) = (Rng::new(thread), 0);
                 while !ended.load(Ordering::SeqCst) {
                     let moment = shared.lock().unwrap().clone();
-                    fine(match rng.below(6) {
+                    fine(match rng.below(8) {
                         0 => moment.close(),
                         1 => moment.auto_refresh(Duration::from_millis(rng.below(2))).map(|refresh| {
                             let latest = refresh.latest();
@@ -539,6 +539,24 @@ fn moments_that_threads_close_and_drop_beside_all_other_calls_end_with_closed_an
                             assert_eq!(found, Some(2_000));
                             space.iter().try_for_each(|entry| entry.map(drop))
                         }),
+                        4 => {
+                            copies += 1;
+                            let dir = format!("/copy-{thread}-{copies}");
+                            let copied = moment.checkpoint(&dir).map(drop);
+                            let files = env.list_files();
+                            files
+                                .iter()
+                                .filter(|path| path.starts_with(&dir))
+                                .for_each(|path| env.remove_file(path));
+                            copied
+                        }
+                        5 => moment
+                            .backup_with(
+                                format!("/backup-{thread}"),
+                                &BackupOptions::default().keep(1),
+                                &mut |_| (),
+                            )
+                            .map(drop),
                         _ => moment.refresh().map(|newer| {
                             // The one before is dropped here, or by another thread.
                             drop(std::mem::replace(&mut *shared.lock().unwrap(), newer));

@@ -2,7 +2,7 @@
 
 use cairn::env::{Rng, SimEnv};
 use cairn::typed::{AnyValue, EncodeKey, EncodeValue, Key, TypedKeyspace, Value};
-use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset};
+use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Merge, Options, Preset};
 use std::cmp::Ordering;
 use std::fmt::Debug;
 
@@ -252,6 +252,23 @@ fn typed_keyspaces_read_and_write_like_keyspaces() {
     typed.delete_prefix("ab").unwrap();
     typed.delete_range(..key("a", 1)).unwrap();
     assert_eq!(numbers(typed.iter()), [1, 2, 0]);
+    db.close().unwrap();
+}
+
+#[test]
+fn typed_batches_merge_integers_and_refuse_operators_that_know_no_types() {
+    let (db, sums) = keyspace(KeyspaceOptions::default().merge(Merge::I64Add));
+    let sums = TypedKeyspace::<String, i64>::new(sums);
+    sums.put("a", &5).unwrap();
+    let mut batch = db.batch();
+    sums.merge_in(&mut batch, "a", &2).unwrap();
+    sums.merge_in(&mut batch, "a", &-10).unwrap();
+    sums.merge_in(&mut batch, "b", &1).unwrap();
+    let bytes = db.keyspace("bytes", KeyspaceOptions::default().merge(Merge::U64Add)).unwrap();
+    let refused = TypedKeyspace::<String, i64>::new(bytes).merge_in(&mut batch, "a", &2).unwrap_err();
+    assert_eq!((refused.kind(), batch.len()), (ErrorKind::InvalidArgument, 3));
+    db.write(batch, Durability::Os).unwrap();
+    assert_eq!((sums.get("a").unwrap(), sums.get("b").unwrap()), (Some(-3), Some(1)));
     db.close().unwrap();
 }
 

@@ -59,7 +59,7 @@ fn key<'a, K: Key + Debug>(bytes: &mut &'a [u8]) -> Option<(K, &'a [u8])> {
     Some((key, taken))
 }
 
-/// The bytes are those of the value, but for numbers that `serde` writes in a shorter form.
+/// An encoding that was decoded is the same when it is encoded again; what was decoded first may have had numbers of `serde` in a longer form.
 fn value<V: Value + Debug>(bytes: &[u8]) -> bool {
     let Some(value) = V::decode_value(bytes) else { return false };
     let encode = |value: &V| {

@@ -39,7 +39,7 @@ pub fn run(n: u64) -> Outcome<u64> {
     let sets: Vec<OptionSet> = option_sets().into_iter().filter(|set| !set.real).collect();
     let mut set = sets[n as usize % sets.len()].clone();
     if rng.chance(1, 2) {
-        // A manifest has the edits of a long time.
+        // Then the manifest keeps old edits, which name value files that are gone.
         set.options.manifest_cap = Options::default().manifest_cap;
     }
     let env = SimEnv::new(n);

@@ -235,7 +235,7 @@ fn disturb(shared: &Shared, mut rng: Rng) -> Outcome {
     Ok(())
 }
 
-/// A checkpoint shows one state, as a snapshot does, with all that was acknowledged before; one of a reader, what the writer had handed over.
+/// A checkpoint shows one state, as a snapshot does, with all that was acknowledged before; one made by a reader, all that was synced before it was opened.
 fn checkpoint(shared: &Shared, copies: usize, by_reader: bool) -> Outcome {
     let done = |writer: usize| shared.done[writer].load(Ordering::SeqCst) as i64;
     let low: [i64; WRITERS] = std::array::from_fn(done);
@@ -311,11 +311,9 @@ fn look(spaces: &[Keyspace; 2], sums: &Keyspace, snapshot: &Snapshot, writer: us
                 sum += parse(Some(&entry?.1))?;
             }
         } else {
-            for entry in snapshot.entries(space) {
-                let (key, money) = entry?;
-                if key.starts_with(accounts.as_bytes()) {
-                    sum += parse(Some(&money))?;
-                }
+            let all = sorted_entries(space, Some(snapshot))?;
+            for (_, money) in all.iter().filter(|(key, _)| key.starts_with(accounts.as_bytes())) {
+                sum += parse(Some(money))?;
             }
         }
         numbers.push(parse(snapshot.get(space, format!("number/{writer}"))?.as_ref())?);

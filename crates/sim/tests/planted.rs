@@ -212,9 +212,10 @@ fn every_planted_bug_is_found_and_nothing_without_one() {
     let only = std::env::var("CAIRN_PLANTED").ok();
     let wanted =
         |bug: &&Bug| !is_for_schedules(**bug) && only.as_ref().is_none_or(|o| *o == format!("{bug:?}"));
-    for suite in
-        [MODEL, CRASH, DAMAGE, FAULT, HISTORY, THREADS, LIFETIMES, VERSIONS, FILTERS, APPENDS, COPIES]
-    {
+    for suite in [
+        MODEL, CRASH, DAMAGE, FAULT, HISTORY, THREADS, LIFETIMES, VERSIONS, FILTERS, APPENDS, COPIES,
+        READERS, LOADS, HOLE,
+    ] {
         if let Some((_, finding)) = look_for(None, suite, 2) {
             panic!("{} finds something without a planted bug: {finding}", suite.0);
         }

@@ -631,12 +631,17 @@ impl Actor {
         let name = self.rng.pick(&names).clone();
         let (key, number, durability) =
             (key(self.ledger.thread, self.rng.below(KEYS)), self.ledger.new_number(), self.durability());
-        // The number is larger than all before it, so a merge keeps it.
+        // The number is larger than all before it, so a merge keeps it. In a batch it may have to be read.
         let put = |h: &mut Handles, rng: &mut Rng| {
             let (keyspace, value) = (&h.own[&name], bytes_of(number));
-            match keyspace.options().merge == Merge::BytesMax && rng.chance(2, 3) {
-                true => keyspace.merge_with(&key, value, durability),
-                false => keyspace.put_with(&key, value, durability),
+            match keyspace.options().merge == Merge::BytesMax {
+                true if rng.chance(1, 3) => keyspace.merge_with(&key, value, durability),
+                true if rng.chance(1, 2) => {
+                    let mut batch = h.db.batch();
+                    batch.merge(keyspace, &key, value);
+                    awaiting::write(&h.db, batch, durability, rng.chance(1, 2))
+                }
+                _ => keyspace.put_with(&key, value, durability),
             }
         };
         if self.call("put to a new keyspace", put)?.is_some() {
