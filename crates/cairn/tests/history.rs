@@ -2,8 +2,8 @@
 
 use cairn::env::{Rng, SimEnv};
 use cairn::{
-    Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset, Result, Retention, Slice,
-    Time, Version,
+    Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, KeyspaceStats, Options, Preset, Result,
+    Retention, Slice, Time, Version,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -226,6 +226,38 @@ fn whole_tables_expire_without_being_read() -> Result<()> {
     assert_eq!(after.expired_bytes, 0);
     assert_eq!((after.table_bytes, db.stats().compaction.bytes_read - read), (0, 0), "{after:?}");
     assert_eq!(keyspace.changes::<&[u8]>(.., ..)?.count(), 50, "the newest versions");
+    Ok(())
+}
+
+#[test]
+fn versions_beyond_their_number_are_told_and_removed_before_guards_are_full() -> Result<()> {
+    const KEYS: u64 = 1500;
+    let options = Options::default().background_threads(0).memory_budget(1 << 20);
+    let load = |retention| -> Result<(KeyspaceStats, u64)> {
+        let db = Database::open_in(SimEnv::new(1), "/db", options.clone())?;
+        let keyspace = db.keyspace("k", self::options().memtable_bytes(128 << 10).history(retention))?;
+        let history = || *db.stats().keyspaces[0].history.clone().expect("it has history");
+        let (mut rng, mut expired) = (Rng::new(9), 0);
+        for i in 0..30 * KEYS {
+            let mut value = vec![0; 300];
+            rng.fill(&mut value);
+            keyspace.put(key(rng.below(KEYS)), value)?;
+            if i % KEYS == 0 {
+                expired = expired.max(history().expired_bytes);
+            }
+        }
+        db.wait_idle()?;
+        Ok((history(), expired))
+    };
+    let for_space = |stats: &KeyspaceStats| stats.compactions_by_reason.iter().any(|(of, _)| of == "space");
+    let (all, expired) = load(Retention::All)?;
+    assert!(all.table_bytes > 25 * KEYS * 300 && expired == 0 && !for_space(&all), "{expired}: {all}");
+    let idle = all.compactions_by_reason.iter().find(|(of, _)| of == "idle");
+    assert_eq!(idle, None, "no merge would drop anything");
+    let (three, expired) = load(Retention::Versions(3))?;
+    // Two of the three are there, and little beside them.
+    assert!((KEYS * 500..KEYS * 900).contains(&three.table_bytes), "{three}");
+    assert!(expired > KEYS * 300 && for_space(&three), "{expired}: {three}");
     Ok(())
 }
 

@@ -7,7 +7,10 @@ use base::{Error, ErrorKind, Result, Seq, Slice, Time, Trailer};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
-use tree::EvictionSink;
+use tree::{EvictionSink, KeptVersions};
+
+/// Counted retention keeps so many versions at least: one that a range delete ended is all that tells of it.
+const LEAST: u64 = 2;
 
 /// Which older versions of a key are kept. The newest version of a key that exists always is.
 ///
@@ -37,6 +40,15 @@ impl Retention {
     /// Whether it keeps a whole number of versions, at least 1, and of microseconds, at least 1: others are not written as text.
     pub fn is_valid(&self) -> bool {
         self.to_string().parse().is_ok_and(|parsed: Retention| parsed == *self)
+    }
+
+    /// How many versions of a key a merge of the historical tree keeps, where the newest one of all is not among those that it meets.
+    pub fn kept_versions(self) -> KeptVersions {
+        match self {
+            Retention::Versions(versions) => KeptVersions::Newest(versions.max(LEAST) - 1),
+            Retention::VersionsOrAge(..) => KeptVersions::Some,
+            Retention::None | Retention::All | Retention::Age(_) => KeptVersions::All,
+        }
     }
 
     /// The age at which versions expire by themselves; `None` if it takes more, or they do not.
@@ -161,8 +173,7 @@ impl Expiry {
             let has_later = has_ended && self.newest_seq == Seq::MAX;
             (self.later, self.last) = (u64::from(has_later), None);
         }
-        // One that a range delete ended is all that tells of it.
-        let by_number = self.retention.versions().map(|versions| self.later >= versions.max(2));
+        let by_number = self.retention.versions().map(|versions| self.later >= versions.max(LEAST));
         let by_age = self.retention.age().map(|_| met.holds <= self.horizon);
         // Two writes at one time are one version.
         if met.seq <= self.newest_seq && self.last != Some(met.time) {

@@ -251,7 +251,8 @@ pub struct KeyspaceStats {
     /// a cursor; then they are freed, or move to the tree of the older versions. In that tree itself: 0.
     pub waiting_bytes: u64,
     /// The estimated bytes of entries, with their values, that have expired, and that compactions have not removed yet. In the tree of the older
-    /// versions: those that are older than the age that the keyspace keeps; 0 if the number of versions counts, too, which only a merge finds.
+    /// versions: those that are older than the age that the keyspace keeps, or beyond the number of versions of their keys; 0 if it keeps what
+    /// either of the two does.
     pub expired_bytes: u64,
     /// Entries with an expiry that flushes and compactions have dropped, or replaced by tombstones, because they had expired. Those of tables that
     /// were removed as a whole are counted, too.

@@ -15,9 +15,13 @@
 //! of its size was written, because as many pieces as fill it have that size. So a byte costs at most 1 + 1 / (`space_target` - 1) more
 //! writes there: 3 at the default of 1.5. And each level above writes it once, as without pauses. With a larger `space_target`, guards are
 //! merged and rewritten less often.
+//!
+//! The guards of an unordered tree are left as they are where merges keep all versions: tables of different times that lie beside each other let a
+//! query leave out those of other times (ADR 25).
 
 use super::picker::{Candidate, Picker};
 use super::plan::Reason;
+use crate::KeptVersions;
 use crate::version::{Guard, LiveTable};
 use std::sync::Arc;
 
@@ -45,7 +49,8 @@ pub(super) fn level0_is_due(picker: &Picker<'_>) -> bool {
 
 /// Guards that should be compacted because writes pause: several runs become one, or go down.
 pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
-    if !picker.idle {
+    let drops_none = picker.version.unordered && picker.options.kept_versions == KeptVersions::All;
+    if !picker.idle || drops_none {
         return;
     }
     let last = picker.version.last_level();

@@ -100,3 +100,15 @@ fn level_0_is_compacted_when_idle_if_its_pieces_have_a_useful_size() {
         assert_eq!(idle(&mut fixture, options, &[(3, "m")], &tables), None);
     }
 }
+
+#[test]
+fn guards_of_an_unordered_tree_are_left_as_they_are_when_idle() {
+    let mut fixture = Fixture::new();
+    let tables = [(3, "a", "k", 1, 2), (3, "a", "k", 3, 4)];
+    let mut tree = fixture.unordered_tree(adaptive(), &[], &tables);
+    tree.set_idle(true);
+    assert!(!tree.is_due(None), "merges would drop nothing");
+    let mut ordered = fixture.tree(adaptive(), &[], &tables);
+    ordered.set_idle(true);
+    assert!(ordered.is_due(None));
+}

@@ -1,6 +1,8 @@
 //! Space amplification: how much of a tree is older versions, and which merges free most space for the bytes they
 //! rewrite.
 //!
+//! In an unordered tree all versions are wanted, unless retention counts them: then those are old of which a key has more than a merge keeps.
+//!
 //! The cost model: with `S` bytes of live data, level 0 batches of `B` bytes (in a last level of `g` guards, pieces of
 //! `p = B / g` bytes), and up to `T` runs in a guard, a flushed byte costs
 //!
@@ -42,17 +44,22 @@ const STALE_SHARE_ABOVE: f64 = 0.5;
 const CHEAP: f64 = 0.1;
 
 impl Guard {
-    /// The approximate share of its entries that a merge of the guard would drop.
-    fn stale_share(&self) -> f64 {
-        *self.stale_share.get_or_init(|| {
+    /// The approximate number of its keys for each entry; 1 where a merge has nothing to compare, or where it is not known.
+    fn distinct_share(&self) -> f64 {
+        *self.distinct_share.get_or_init(|| {
             if self.runs < 2 {
-                return 0.0;
+                return 1.0;
             }
             let sketches: Option<Vec<&Sketch>> = self.tables.iter().map(|t| t.sketch()).collect();
             // Without a sketch (a small table, or one of an older Cairn), all entries may be live.
-            let Some(sketches) = sketches else { return 0.0 };
-            (1.0 - Sketch::distinct(sketches.into_iter()) / self.entries().max(1) as f64).clamp(0.0, 1.0)
+            let Some(sketches) = sketches else { return 1.0 };
+            (Sketch::distinct(sketches.into_iter()) / self.entries().max(1) as f64).clamp(0.0, 1.0)
         })
+    }
+
+    /// The approximate share of its entries that a merge of the guard drops if it keeps so many of each key; `None`: all.
+    fn stale_share(&self, kept: Option<u64>) -> f64 {
+        kept.map_or(0.0, |kept| (1.0 - kept as f64 * self.distinct_share()).max(0.0))
     }
 
     fn entries(&self) -> u64 {
@@ -89,7 +96,8 @@ pub struct Space {
 
 impl Space {
     pub(crate) fn of(picker: &Picker<'_>) -> Space {
-        let sizes = Sizes::of(picker.version, &above(picker.version));
+        let kept = picker.kept_versions();
+        let sizes = Sizes::of(picker.version, &above(picker.version), kept);
         let mut candidates = Vec::new();
         in_last_level(picker, &mut candidates);
         let last = picker.version.level(picker.version.last_level());
@@ -97,7 +105,10 @@ impl Space {
         let in_last: f64 = guards
             .filter(|guard| !guard.tables.iter().any(|table| table.damage.is_unreadable()))
             .map(|guard| {
-                guard.stale_share().min(picker.share_for_all(&guard.tables)) * guard.bytes_with_values()
+                // In an unordered tree no reader sees what the candidates drop.
+                let for_all =
+                    if picker.version.unordered { 1.0 } else { picker.share_for_all(&guard.tables) };
+                guard.stale_share(kept).min(for_all) * guard.bytes_with_values()
             })
             .sum();
         let tables_above = picker.version.tables().filter(|(n, _)| *n < picker.version.last_level());
@@ -110,6 +121,16 @@ impl Space {
 }
 
 impl Picker<'_> {
+    /// How many versions of a key merges keep; `None`: all, or it is not known.
+    fn kept_versions(&self) -> Option<u64> {
+        if !self.version.unordered {
+            return Some(1);
+        }
+        // For a reader, the version after which those are counted that the tree has may be among them.
+        let one_more = u64::from(self.oldest_snapshot.is_some());
+        self.options.kept_versions.number().map(|kept| kept.saturating_add(one_more))
+    }
+
     /// The share of the bytes of these tables whose entries are all newer than what the oldest reader sees.
     fn share_for_all<'t>(&self, tables: impl IntoIterator<Item = &'t Arc<LiveTable>>) -> f64 {
         let Some(oldest) = self.oldest_snapshot else { return 1.0 };
@@ -134,13 +155,13 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(version: &Version, above: &[Above]) -> Sizes {
+    fn of(version: &Version, above: &[Above], kept: Option<u64>) -> Sizes {
         let last = version.level(version.last_level());
-        // In an unordered version all versions are wanted.
+        // What is above the last level of an unordered version hides nothing below it.
         let above = if version.unordered { &[] } else { above };
         let of_level0 = version.level0.iter().map(|table| table.values);
         let values = of_level0.chain(version.guards().map(|(_, _, guard)| guard.values)).sum::<ValueSum>();
-        let in_last: f64 = last.guards.iter().map(|g| g.stale_share() * g.bytes_with_values()).sum();
+        let in_last: f64 = last.guards.iter().map(|g| g.stale_share(kept) * g.bytes_with_values()).sum();
         let tables_above = match version.unordered {
             true => 0.0,
             false => (version.bytes() - last.bytes()).min(last.bytes()) as f64,
@@ -209,11 +230,14 @@ fn above(version: &Version) -> Vec<Above> {
 /// many values, or overwrite or delete many.
 pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
     let above = above(picker.version);
-    let sizes = Sizes::of(picker.version, &above);
+    let sizes = Sizes::of(picker.version, &above, picker.kept_versions());
     if sizes.amplification() <= sizes.target(picker.options) {
         return;
     }
     in_last_level(picker, candidates);
+    if picker.version.unordered {
+        return;
+    }
     for Above { level, guard, rewritten, stale } in above {
         let score = stale / rewritten;
         if score >= MIN_STALE_SHARE {
@@ -223,14 +247,18 @@ pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
 }
 
 fn in_last_level(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
-    let last = picker.version.last_level();
+    let (last, kept) = (picker.version.last_level(), picker.kept_versions());
     for (guard, g) in picker.version.level(last).guards.iter().enumerate() {
-        let (share, min_share) = (g.stale_share(), g.min_stale_share());
+        let (share, min_share) = (g.stale_share(kept), g.min_stale_share());
         // A merge keeps two versions of a key if the oldest snapshot lies between them. A table with entries on
         // both sides of the snapshot may be full of such pairs. Only newer tables can then make another merge
         // worthwhile.
         let parted = |seq| g.tables.iter().any(|t| t.meta.min_seq <= seq && seq < t.meta.max_seq);
-        let in_vain = |seq| parted(seq) && g.bytes_after(seq) as f64 / (g.bytes().max(1) as f64) < min_share;
+        let in_vain = |seq| match picker.version.unordered {
+            // What is newer than a reader makes nothing expire for it.
+            true => g.tables.iter().any(|t| t.meta.max_seq > seq),
+            false => parted(seq) && g.bytes_after(seq) as f64 / (g.bytes().max(1) as f64) < min_share,
+        };
         if share >= min_share && !picker.oldest_snapshot.is_some_and(in_vain) {
             let score = share * g.bytes_with_values() / g.bytes().max(1) as f64;
             candidates.push(Candidate { reason: Reason::Space, level: last, guard, score });
@@ -239,12 +267,12 @@ fn in_last_level(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
 }
 
 /// The estimated bytes of older versions in a tree, with their values: those that compactions have not met yet, and those that they keep for a
-/// reader.
-pub fn stale_bytes(version: &Version) -> u64 {
-    Sizes::of(version, &above(version)).stale as u64
+/// reader. Those are old of which a key has more than `kept`, which is 1 but in an unordered tree; `None`: none is.
+pub fn stale_bytes(version: &Version, kept: Option<u64>) -> u64 {
+    Sizes::of(version, &above(version), kept).stale as u64
 }
 
 #[cfg(test)]
 pub(super) fn amplification(version: &Version) -> f64 {
-    Sizes::of(version, &above(version)).amplification()
+    Sizes::of(version, &above(version), Some(1)).amplification()
 }

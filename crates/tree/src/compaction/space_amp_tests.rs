@@ -1,8 +1,8 @@
 //! Compactions for space, as cases. A table has 1000 bytes and 10 entries.
 
-use super::space_amp::amplification;
+use super::space_amp::{amplification, stale_bytes};
 use crate::test_support::{Fixture, TableSpec, inputs, tree_options};
-use crate::{Reason, Sketch, Tree, TreeOptions, VersionEdit};
+use crate::{KeptVersions, Reason, Sketch, Tree, TreeOptions, VersionEdit};
 use base::SegmentShare;
 
 /// A tree of these tables. Each table with a number has ten keys, numbered from it on; the others have no sketch.
@@ -17,7 +17,16 @@ fn with_values(
     specs: &[(TableSpec, Option<u64>)],
     value_bytes: impl Fn(usize) -> u64,
 ) -> Tree {
-    let mut tree = fixture.tree(options, &[(3, "m")], &[]);
+    let tree = fixture.tree(options, &[(3, "m")], &[]);
+    filled(fixture, tree, specs, value_bytes)
+}
+
+fn filled(
+    fixture: &mut Fixture,
+    mut tree: Tree,
+    specs: &[(TableSpec, Option<u64>)],
+    value_bytes: impl Fn(usize) -> u64,
+) -> Tree {
     let mut edit = VersionEdit::default();
     for (table, keys) in specs {
         let mut meta = fixture.meta(*table);
@@ -61,6 +70,38 @@ fn guards_with_many_older_versions_are_merged_when_the_tree_has_too_many() {
     assert!(tree.pick(None).is_none());
     let stricter = Tree::new(space(1.3), tree.version().clone());
     assert!(stricter.is_due(None));
+}
+
+#[test]
+fn in_an_unordered_tree_versions_beyond_their_number_are_old() {
+    let mut fixture = Fixture::new();
+    let mut of = |kept_versions| {
+        let options = TreeOptions { kept_versions, ..space(1.2) };
+        let tree = fixture.unordered_tree(options, &[(3, "m")], &[]);
+        let tree = filled(&mut fixture, tree, &OVERWRITTEN, |_| 0);
+        (stale_bytes(tree.version(), kept_versions.number()), tree)
+    };
+    // All versions are wanted.
+    let (stale, mut tree) = of(KeptVersions::All);
+    assert!(stale == 0 && tree.pick(None).is_none());
+    // Of each of ten keys three, and of eight of twelve keys two.
+    let (stale, mut tree) = of(KeptVersions::Newest(1));
+    assert!(stale.abs_diff(2800) <= 20, "{stale}");
+    let plan = tree.pick(None).unwrap();
+    assert_eq!((plan.reason, inputs(&plan).len()), (Reason::Space, 3));
+    // A reader began after all of this: for it one more is kept.
+    let (stale, mut tree) = of(KeptVersions::Newest(2));
+    assert!(stale.abs_diff(1000) <= 20, "{stale}");
+    assert_eq!(tree.pick(None).map(|plan| plan.reason), Some(Reason::Space));
+    assert!(tree.space(None).reclaimable.abs_diff(1000) <= 20);
+    let (_, mut tree) = of(KeptVersions::Newest(2));
+    assert!(tree.pick(Some(9)).is_none() && tree.space(Some(9)).reclaimable == 0);
+    let (_, mut tree) = of(KeptVersions::Newest(1));
+    assert!(tree.space(Some(9)).reclaimable.abs_diff(1000) <= 20);
+    assert_eq!(tree.pick(Some(9)).map(|plan| plan.reason), Some(Reason::Space));
+    // The newest of them came after a reader began, which it does not count for.
+    let (_, mut tree) = of(KeptVersions::Newest(1));
+    assert!(tree.pick(Some(4)).is_none() && tree.space(Some(4)).reclaimable == 0);
 }
 
 #[test]

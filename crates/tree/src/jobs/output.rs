@@ -115,8 +115,6 @@ impl<'a> Output<'a> {
             }
             meta.times = self.times.take();
             let sketch = std::mem::take(&mut self.sketch).finish(!meta.segments.is_empty());
-            // All versions are wanted where keys have times, and no merge drops any of them for a newer one.
-            let sketch = sketch.filter(|_| !self.context.options.table.has_times());
             self.done.sketches.extend(sketch.map(|sketch| (meta.number, sketch)));
             self.done.added.push(meta);
         }
