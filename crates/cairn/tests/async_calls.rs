@@ -174,6 +174,130 @@ fn threads_and_tasks_share_groups_and_transactions_meet_their_writes() {
 }
 
 #[test]
+fn transactions_of_tasks_are_compared_with_what_is_queued_before_them() {
+    let sim = SimEnv::new(1);
+    let (db, keyspace) = open(&sim, 1);
+    let held = hold_syncs(&sim);
+    let first = db.write_async(put(&keyspace, "x", "1"), Durability::Sync);
+    held.await_sync(1);
+    let begin = |reads: &[&str], writes: &str| {
+        let mut transaction = db.begin();
+        for key in reads {
+            assert!(matches!(transaction.try_get(&keyspace, key), Ok(Poll::Ready(None))));
+        }
+        transaction.put(&keyspace, writes, "2").unwrap();
+        assert!(matches!(transaction.try_get(&keyspace, writes), Ok(Poll::Ready(Some(own))) if own == "2"));
+        transaction
+    };
+    // The first two read what each of them writes, and are in one group. The third has read nothing, and the fourth what no other writes.
+    let transactions =
+        [begin(&["a", "b"], "a"), begin(&["a", "b"], "b"), begin(&[], "b"), begin(&["c"], "c")];
+    let commits = transactions.map(|transaction| transaction.commit_async(Durability::Sync));
+    // Read before, by a transaction that is queued after the batch that writes it.
+    let late = begin(&["d"], "e");
+    let batch = db.write_async(put(&keyspace, "d", "3"), Durability::Sync);
+    let late = late.commit_async(Durability::Sync);
+    let empty = wait(db.begin().commit_async(Durability::Sync));
+    drop(held);
+    wait(first).unwrap();
+    wait(batch).unwrap();
+    assert!(empty.is_ok());
+    let kind = |result: cairn::Result<()>| result.err().map(|error| error.kind());
+    let results = commits.map(|commit| kind(wait(commit)));
+    assert_eq!(results, [None, Some(ErrorKind::Conflict), None, None]);
+    assert_eq!(kind(wait(late)), Some(ErrorKind::Conflict));
+    let stats = db.stats();
+    assert_eq!((stats.transactions, stats.conflicts), (3, 2));
+    db.clone().close().unwrap();
+    let mut transaction = db.begin();
+    assert!(
+        transaction.put(&keyspace, "a", "1").is_err() || {
+            kind(wait(transaction.commit_async(Durability::Os))) == Some(ErrorKind::Closed)
+        }
+    );
+    assert_eq!(kind(wait(db.begin().commit_async(Durability::Os))), Some(ErrorKind::Closed));
+}
+
+#[test]
+fn tasks_that_repeat_their_transactions_count_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path().join("db")).unwrap();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    runtime.block_on(async {
+        let running: Vec<_> = (0..16u8)
+            .map(|task| {
+                let (db, keyspace) = (db.clone(), keyspace.clone());
+                tokio::spawn(async move {
+                    for n in 0..25u8 {
+                        let durability = [Durability::Sync, Durability::Os][usize::from(n % 2)];
+                        loop {
+                            let mut transaction = db.begin();
+                            let counter = [task % 2];
+                            let count = transaction.get(&keyspace, counter).unwrap();
+                            let count =
+                                count.map_or(0, |count| u32::from_be_bytes(count[..].try_into().unwrap()));
+                            transaction.put(&keyspace, counter, (count + 1).to_be_bytes()).unwrap();
+                            match transaction.commit_async(durability).await {
+                                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                                committed => break committed.unwrap(),
+                            }
+                        }
+                    }
+                })
+            })
+            .collect();
+        for task in running {
+            task.await.unwrap();
+        }
+    });
+    for counter in [0, 1] {
+        assert_eq!(keyspace.get([counter]).unwrap().unwrap(), 200u32.to_be_bytes());
+    }
+}
+
+/// Without the snapshot the compaction would drop the delete with what it hides, and nothing would tell that the key had changed.
+#[test]
+fn the_snapshot_of_a_transaction_is_held_while_it_is_queued() {
+    let sim = SimEnv::new(1);
+    let (db, keyspace) = open(&sim, 1);
+    keyspace.put("a", "1").unwrap();
+    keyspace.flush().unwrap();
+    let mut transaction = db.begin();
+    assert_eq!(transaction.get(&keyspace, "a").unwrap().unwrap(), "1");
+    transaction.put(&keyspace, "b", "2").unwrap();
+    // In a memtable after the one that the transaction has seen.
+    keyspace.put("c", "3").unwrap();
+    keyspace.flush().unwrap();
+    keyspace.delete("a").unwrap();
+    keyspace.flush().unwrap();
+    // A waker that blocks keeps the committer from the queue, and no one else from anything.
+    let held = hold_syncs(&sim);
+    let mut first = pin!(db.write_async(put(&keyspace, "x", "1"), Durability::Sync));
+    held.await_sync(1);
+    let (release, released) = mpsc::channel();
+    let waker = Waker::from(Arc::new(Blocks(Mutex::new(released))));
+    assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(held);
+    let commit = transaction.commit_async(Durability::Sync);
+    keyspace.compact().unwrap();
+    release.send(()).unwrap();
+    wait(first).unwrap();
+    assert_eq!(wait(commit).unwrap_err().kind(), ErrorKind::Conflict);
+    // Now nothing holds it.
+    keyspace.compact().unwrap();
+    assert_eq!(keyspace.guards().iter().flat_map(|guard| &guard.tables).map(|t| t.entries).sum::<u64>(), 2);
+}
+
+struct Blocks(Mutex<mpsc::Receiver<()>>);
+
+impl Wake for Blocks {
+    fn wake(self: Arc<Self>) {
+        self.0.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+    }
+}
+
+#[test]
 fn closing_waits_for_what_is_queued_and_refuses_the_rest() {
     for close in [true, false] {
         let sim = SimEnv::new(1);

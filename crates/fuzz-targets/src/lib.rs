@@ -29,6 +29,7 @@ pub mod seeds;
 mod segments;
 mod source;
 mod tables;
+mod timed;
 mod typed;
 mod values;
 mod versions;
@@ -128,6 +129,8 @@ targets! {
     DAMAGE "damage" = database::damage, |len| (32 << 20) + 256 * len;
     /// A history of a database, compared with a sorted map.
     HISTORY "history" = history::history, |len| (64 << 20) + 4096 * len;
+    /// A keyspace with history, compared with a map from keys to times to values.
+    TIMED "timed" = timed::timed, |len| (64 << 20) + 4096 * len;
     /// Text input of `load`.
     LOAD "load" = cli::fuzzing::load, |len| (256 << 10) + 512 * len;
     /// A line of the shell.

@@ -513,7 +513,7 @@ impl Seeds {
 
     /// Inputs of the targets that read choices from bytes.
     fn choices(&mut self) {
-        for target in ["table_write", "memtable", "recovery", "damage", "history"] {
+        for target in ["table_write", "memtable", "recovery", "damage", "history", "timed"] {
             for (seed, len) in [(1, 40), (2, 150), (3, 400), (4, 800)] {
                 self.push(target, format!("noise-{seed}"), noise(seed, len));
             }

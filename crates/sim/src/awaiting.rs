@@ -1,4 +1,4 @@
-//! Writes as an asynchronous task makes them, in a thread that waits for their future.
+//! Writes and commits as an asynchronous task makes them, in a thread that waits for their future.
 
 #[cfg(not(shuttle))]
 pub use park::wait;
@@ -6,13 +6,21 @@ pub use park::wait;
 #[cfg(shuttle)]
 pub use shuttle::future::block_on as wait;
 
-use cairn::{Batch, Database, Durability};
+use cairn::{Batch, Database, Durability, Transaction};
 
 /// Writes a batch: for `as_task` by a future.
 pub fn write(db: &Database, batch: Batch, durability: Durability, as_task: bool) -> cairn::Result<()> {
     match as_task {
         true => wait(db.write_async(batch, durability)),
         false => db.write(batch, durability),
+    }
+}
+
+/// Commits a transaction: for `as_task` by a future.
+pub fn commit(transaction: Transaction, durability: Durability, as_task: bool) -> cairn::Result<()> {
+    match as_task {
+        true => wait(transaction.commit_async(durability)),
+        false => transaction.commit_with(durability),
     }
 }
 

@@ -141,6 +141,7 @@ fn suite(bug: Bug) -> Suite {
         | Bug::AllowPhantoms
         | Bug::CheckBeforeWriter
         | Bug::IgnoreGroup
+        | Bug::TasksForgetReads
         | Bug::ForgetAbsentReads => HISTORY,
         Bug::IgnoreTableChecksum
         | Bug::DamageIsATornTail

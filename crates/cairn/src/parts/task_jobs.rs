@@ -62,7 +62,18 @@ impl<R> Completion<R> {
         *progress = Progress::Done(result, waker);
     }
 
-    /// The same for a job that is not done.
+    /// The result, if the job is done.
+    pub(crate) fn result(&self) -> Option<R>
+    where
+        R: Clone,
+    {
+        match &*self.0.lock() {
+            Progress::Done(result, _) => Some(result.clone()),
+            Progress::Queued(_) => None,
+        }
+    }
+
+    /// [`Completion::complete`] for a job that is not done.
     pub(crate) fn complete_if_queued(&self, result: impl FnOnce() -> R) {
         let is_queued = matches!(&*self.0.lock(), Progress::Queued(_));
         if is_queued {

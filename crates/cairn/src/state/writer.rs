@@ -7,6 +7,7 @@ use crate::types::Durability;
 use crate::wal::Log;
 use base::{Error, ErrorKind, Result, Seq};
 use memtable::Memtable;
+use std::sync::Arc;
 
 /// State of the single writer: the log and the accounting of memtable memory and slowdowns.
 pub(crate) struct Writer {
@@ -82,6 +83,8 @@ pub(crate) struct Job {
 pub(crate) struct TaskJob {
     pub job: Job,
     pub begun: Begun,
+    /// What lives until the batch is committed, or refused: the snapshot of a transaction.
+    pub held: Option<Arc<dyn Send + Sync>>,
 }
 
 /// For a database whose log is open.

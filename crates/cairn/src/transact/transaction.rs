@@ -4,7 +4,7 @@ use super::own_writes::{Own, OwnWrites, join};
 use super::range::TransactionRange;
 use super::versions::{Newest, OwnVersions, TransactionRangeAt, TransactionVersions};
 use crate::api::{Database, Keyspace, Snapshot};
-use crate::parts::Operation;
+use crate::parts::{Operation, begin};
 use crate::read::{Version, VersionQuery};
 use crate::state::{Batch, KeyspaceInner, ReadAt, ReadSet, ReadState};
 use crate::sync::Mutex;
@@ -15,6 +15,7 @@ use base::planted::{Bug, planted};
 use base::{EntryKind, Error, ErrorKind, Result, Seq, Slice, Time};
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// Bytes of the log for a write, beside key and value.
@@ -148,10 +149,15 @@ impl Transaction {
         let at = self.snapshot.at();
         let _measured = self.snapshot.measure(operation);
         let found = self.snapshot.read(keyspace, |read_state| read(read_state, &at))?;
+        self.note_soonest(&at);
+        Ok(found)
+    }
+
+    /// Notes that the transaction depends on what was seen by a read not expiring.
+    fn note_soonest(&self, at: &ReadAt) {
         if let Some(reads) = self.reads.as_ref().filter(|_| at.soonest().is_some()) {
             reads.lock().note_expiry(at.soonest());
         }
-        Ok(found)
     }
 
     fn stored(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<(Slice, Option<Time>)>> {
@@ -167,6 +173,34 @@ impl Transaction {
     /// As for [`Snapshot::get`].
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         Ok(self.get_with_expiry(keyspace, key)?.map(|(value, _)| value))
+    }
+
+    /// The value of `key`, if it is known without waiting for the disk. See [`Keyspace::try_get`]. Either way the transaction has read the key.
+    ///
+    /// # Errors
+    /// As for [`Snapshot::get`].
+    pub fn try_get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Poll<Option<Slice>>> {
+        let key = key.as_ref();
+        match self.own(keyspace).map_or(Own::None, |own| own.get(key, self.snapshot.0.now)) {
+            Own::Value(own) => Ok(Poll::Ready(Some(own.value))),
+            Own::Deleted => Ok(Poll::Ready(None)),
+            // As in other reads of operands.
+            Own::Operand(_) => Ok(Poll::Pending),
+            Own::None => {
+                self.note_key(keyspace, key)?;
+                let begun = begin();
+                let at = self.snapshot.at();
+                let found = self.snapshot.read(keyspace, |read_state| {
+                    keyspace.inner.try_get_in(read_state, key, &at, self.seq())
+                })?;
+                self.note_soonest(&at);
+                // What is pending is measured by the get that follows.
+                if found.is_ready() {
+                    self.snapshot.0.db.counters.latency.end(Operation::Get, begun);
+                }
+                Ok(found)
+            }
+        }
     }
 
     /// The value of `key`, and the time from which on it is not seen, if it has one. See [`Keyspace::get_with_expiry`].
@@ -611,18 +645,24 @@ impl Transaction {
     /// # Errors
     /// As for [`Transaction::commit`].
     pub fn commit_with(self, durability: Durability) -> Result<()> {
+        let (snapshot, commit) = self.into_commit();
+        match commit {
+            None => snapshot.0.db.status.check_not_closed(),
+            Some((batch, reads)) => snapshot.0.db.write_batch(batch, Some(reads), durability),
+        }
+        // The snapshot is held until here.
+    }
+
+    /// What a commit writes, and what it depends on, if it writes anything; with the snapshot, which has to be held until it is compared.
+    pub(super) fn into_commit(self) -> (Snapshot, Option<(Batch, Box<ReadSet>)>) {
         let is_empty = self.is_empty();
         let Transaction { snapshot, reads, writes, .. } = self;
-        let Some(reads) = reads.filter(|_| !is_empty) else {
-            return snapshot.0.db.status.check_not_closed();
-        };
+        let Some(reads) = reads.filter(|_| !is_empty) else { return (snapshot, None) };
         let mut batch = Batch::default();
         writes.iter().for_each(|(keyspace, writes)| writes.push_to(keyspace, &mut batch));
-        drop(writes);
         let mut reads = reads.into_inner();
         reads.join_ranges();
-        snapshot.0.db.write_batch(batch, Some(Box::new(reads)), durability)
-        // The snapshot is held until here.
+        (snapshot, Some((batch, Box::new(reads))))
     }
 
     /// Ends the transaction without writing anything, as dropping it does.

@@ -1,6 +1,7 @@
-//! Writes that a task waits for: [`Database::write_async`].
+//! Writes that a task waits for: [`Database::write_async`], [`Transaction::commit_async`].
 
-use crate::api::Database;
+use super::transaction::Transaction;
+use crate::api::{Database, Snapshot};
 use crate::parts::Completion;
 use crate::state::Batch;
 use crate::types::Durability;
@@ -11,7 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// The result of [`Database::write_async`]: ready when the batch is committed with its durability, or has failed. Needs no runtime of its own.
+/// The result of [`Database::write_async`] or [`Transaction::commit_async`]: ready when the batch is committed with its durability, or has failed. Needs no runtime of its own.
 ///
 /// It can be dropped: the write goes on, and its result is lost. It can be polled again after it was ready.
 #[must_use = "the write goes on without it, but its result is lost"]
@@ -73,6 +74,49 @@ impl Database {
         if batch.merges_read() {
             return WriteFuture(Completion::done(self.write_merging(batch, durability)));
         }
-        WriteFuture(self.handle.db.write_async(batch, durability))
+        WriteFuture(self.handle.db.write_async(batch, None, durability))
+    }
+}
+
+impl Transaction {
+    /// [`Transaction::commit_with`] without blocking the caller, as [`Database::write_async`] writes a batch: the future is ready when the transaction is
+    /// committed with `durability`, or refused. Its snapshot is held until then.
+    ///
+    /// The thread that commits compares what was read, which may read tables if memtables were flushed since. A batch that the same task has queued before, and not
+    /// awaited, counts as a commit meanwhile.
+    ///
+    /// ```
+    /// use cairn::{Database, Durability, ErrorKind, KeyspaceOptions};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// let db = Database::open(dir.path().join("db"))?;
+    /// let visits = db.keyspace("visits", KeyspaceOptions::default())?;
+    /// let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// runtime.block_on(async {
+    ///     loop {
+    ///         let mut tx = db.begin();
+    ///         let count = tx.get(&visits, "alice")?.map_or(0, |count| count[0]);
+    ///         tx.put(&visits, "alice", [count + 1])?;
+    ///         match tx.commit_async(Durability::Sync).await {
+    ///             Err(error) if error.kind() == ErrorKind::Conflict => {} // another commit came first: again
+    ///             committed => return committed,
+    ///         }
+    ///     }
+    /// })?;
+    /// assert_eq!(visits.get("alice")?.unwrap(), [1]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The future has those of [`Transaction::commit`]; `Io` when the thread cannot be started.
+    pub fn commit_async(self, durability: Durability) -> WriteFuture {
+        let (Snapshot(held), commit) = self.into_commit();
+        let db = held.db.clone();
+        WriteFuture(match commit {
+            None => Completion::done(db.status.check_not_closed()),
+            Some((batch, reads)) => db.write_async(batch, Some((reads, held)), durability),
+        })
     }
 }

@@ -167,9 +167,7 @@ impl DbInner {
             return self.write_torn(&batch, durability);
         }
         if let Some(reads) = &mut reads {
-            self.status.check_running()?;
-            self.check_expiry(reads)?;
-            reads.check_until(self.visible.newest())?;
+            self.compare(reads)?;
         }
         self.prepare_times(&batch)?;
         match self.take_writer(durability) {
@@ -181,6 +179,13 @@ impl DbInner {
             }
             None => self.commit_queued(batch, reads, durability),
         }
+    }
+
+    /// Compares a transaction with the commits up to now, which may read tables, before the writer is taken.
+    pub(super) fn compare(&self, reads: &mut ReadSet) -> Result<()> {
+        self.status.check_running()?;
+        self.check_expiry(reads)?;
+        reads.check_until(self.visible.newest())
     }
 
     /// Checks that nothing has expired meanwhile that a transaction has seen.

@@ -8,7 +8,7 @@
 
 use super::group::Member;
 use crate::parts::{Begun, Completion, Operation, begin};
-use crate::state::{Batch, DbInner, Job, KeyspaceInner, PanicGuard, TaskJob, panicked};
+use crate::state::{Batch, DbInner, Job, KeyspaceInner, PanicGuard, ReadSet, TaskJob, panicked};
 use crate::sync::{thread, thread_local};
 use crate::types::Durability;
 use base::planted::{Bug, planted};
@@ -58,18 +58,27 @@ impl Drop for Abandoned<'_> {
 }
 
 impl DbInner {
-    /// Queues a batch for the committer.
-    pub(crate) fn write_async(self: &Arc<Self>, batch: Batch, durability: Durability) -> Waited {
+    /// Queues a batch for the committer. That of a transaction comes with what it has read, and its snapshot, which is held until it is committed.
+    pub(crate) fn write_async(
+        self: &Arc<Self>,
+        batch: Batch,
+        transaction: Option<(Box<ReadSet>, Arc<dyn Send + Sync>)>,
+        durability: Durability,
+    ) -> Waited {
+        let (reads, held) = transaction.unzip();
         if self.is_inline() || self.is_moment() {
-            return Completion::done(self.write_batch(batch, None, durability));
+            return Completion::done(self.write_batch(batch, reads, durability));
         }
-        let queued = self.check_process().and_then(|()| self.queue_task(batch, durability));
+        let job = TaskJob { job: Job { batch, reads, durability }, begun: begin(), held };
+        let queued = self.check_process().and_then(|()| self.queue_task(job));
         queued.unwrap_or_else(|error| Completion::done(Err(error)))
     }
 
-    fn queue_task(self: &Arc<Self>, batch: Batch, durability: Durability) -> Result<Waited> {
+    fn queue_task(self: &Arc<Self>, mut job: TaskJob) -> Result<Waited> {
         self.status.check_running()?;
-        let job = TaskJob { job: Job { batch, reads: None, durability }, begun: begin() };
+        if planted(Bug::TasksForgetReads) {
+            job.job.reads = None;
+        }
         let db = self.clone();
         let start = || thread::Builder::new().name("cairn-commit".to_owned()).spawn(move || db.committer());
         let started = self.task_jobs.push(job, start);
@@ -117,13 +126,21 @@ impl DbInner {
         // Empty batches, and the highest durability among them.
         let mut barriers: Vec<Waited> = Vec::new();
         let mut lowest = Durability::Buffered;
-        for (TaskJob { mut job, .. }, task) in jobs {
+        let (mut transactions, mut snapshots): (Vec<Waited>, Vec<_>) = Default::default();
+        for (TaskJob { mut job, held, .. }, task) in jobs {
+            snapshots.extend(held);
             if self.may_wait(&job.batch) {
                 // Not for what this one waits for.
                 self.commit_tasks_of(&mut members);
                 tasks.wake();
             }
-            match self.admit_batch(&mut job.batch).and_then(|()| self.prepare_times(&job.batch)) {
+            if job.reads.is_some() {
+                transactions.push(task.clone());
+            }
+            let admitted = self.admit_batch(&mut job.batch);
+            let compared =
+                admitted.and_then(|()| job.reads.as_mut().map_or(Ok(()), |reads| self.compare(reads)));
+            match compared.and_then(|()| self.prepare_times(&job.batch)) {
                 Ok(()) if job.batch.is_empty() => {
                     lowest = lowest.max(job.durability);
                     barriers.push(task);
@@ -138,9 +155,12 @@ impl DbInner {
             let result = self.barrier(lowest);
             barriers.iter().for_each(|task| task.complete(result.clone()));
         }
+        let results = transactions.iter().filter_map(|task| task.result());
+        results.for_each(|result| self.counters.note_transaction(&result));
         for (begun, durability) in begun {
             self.counters.latency.end(Operation::write(durability), begun);
         }
+        drop(snapshots);
         // After the writer was released: what wakes a task is code of its executor.
         drop(tasks);
     }

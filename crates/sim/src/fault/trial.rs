@@ -372,7 +372,7 @@ impl<'a> Trial<'a> {
         match changed {
             Ok(false) => Committed::NoKeyspace,
             Ok(true) => {
-                let result = transaction.commit_with(durability);
+                let result = awaiting::commit(transaction, durability, drawn.len().is_multiple_of(2));
                 Committed::Done(writes, result)
             }
             Err(error) => Committed::ReadFailed(error),

@@ -69,7 +69,8 @@ impl Session {
                 "a transaction reads {} as {found:?}",
                 show(&read)
             );
-            transaction.commit()?;
+            let durability = self.db().options().durability;
+            awaiting::commit(transaction, durability, writes.len().is_multiple_of(2))?;
         }
         self.commit(&writes);
         Ok(())

@@ -5,12 +5,13 @@ use super::queries::{Reads, reversed, same};
 use super::stage::{KEYS, Open, key, options, value};
 use super::writes::{Write, after_at, batch, time_of_batch};
 use crate::random::Rng;
-use cairn::env::SimEnv;
+use cairn::env::{SimEnv, Survival};
 use cairn::{
-    Database, Durability, EntryAt, ErrorKind, IngestOptions, KeyspaceOptions, Options, Result, Retention,
-    Snapshot, Time, Version, Versions,
+    Database, Durability, EntryAt, ErrorKind, IngestOptions, Keyspace, KeyspaceOptions, Options, Result,
+    Retention, Snapshot, Time, Version, Versions,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The versions that a retention keeps for certain at `now`.
@@ -192,10 +193,35 @@ pub(super) fn write_retained(
     Ok(())
 }
 
-/// Retention beside late writes, snapshots, iterators, reopening and a clock that is set back; in half of the jobs it changes. Returns the number of comparisons.
+/// Ends the database, of which these are all handles: it is closed, or the power fails when all writes are durable, also amid a job that
+/// applies the retention. Returns the disk that is left.
+fn ended(open: Open, handles: (Keyspace, Keyspace, Database), rng: &mut Rng) -> Result<Arc<SimEnv>> {
+    let Open { env, db, keyspace, .. } = &open;
+    match rng.below(4) {
+        0 => {
+            let (env, db) = (env.clone(), db.clone());
+            drop((open, handles));
+            db.close()?;
+            return Ok(env);
+        }
+        1 => db.sync()?,
+        _ => {
+            db.sync()?;
+            env.crash_at(env.op_count() + rng.below(100));
+            // It fails, unless it has little to do.
+            let _ = keyspace.compact();
+        }
+    }
+    let survival = [Survival::Nothing, Survival::Everything, Survival::Torn][rng.below(3) as usize];
+    let left = env.crash_clone(survival, rng.below(1000));
+    drop((open, handles));
+    Ok(left)
+}
+
+/// Retention beside late writes, snapshots, iterators, reopening, power cuts and a clock that is set back; in half of the jobs it changes. Returns the number of comparisons.
 pub(super) fn retain(seed: u64, mut retention: Retention, threads: usize, shape: u64) -> Result<u64> {
     let mut rng = Rng::new(seed);
-    let env = SimEnv::new(1);
+    let mut env = SimEnv::new(1);
     let options_of_db =
         Options::default().background_threads(threads).memory_budget(1 << 20).manifest_cap(4 << 10);
     let (mut model, start) = (Model::default(), Time::from_micros(1_700_000_000_000_000));
@@ -281,8 +307,7 @@ pub(super) fn retain(seed: u64, mut retention: Retention, threads: usize, shape:
         if round % 10 == 9 {
             held.clear();
             iterators.clear();
-            drop((keyspace, plain, open));
-            db.close()?;
+            env = ended(open, (keyspace, plain, db), &mut rng)?;
             db = Database::open_in(env.clone(), "/db", options_of_db.clone())?;
             (keyspace, plain) = (db.open_keyspace("k")?, db.open_keyspace("plain")?);
             clock.set(&env, clock.now);

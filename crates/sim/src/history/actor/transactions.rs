@@ -2,6 +2,7 @@
 //! moment. So the order that explains a history is a serial order of its transactions.
 
 use super::Actor;
+use crate::awaiting;
 use crate::finding::{Outcome, ensure};
 use crate::history::operation::{ABSENT, Action, KeyIndex, Operation, Value};
 use crate::history::world::{KEYS, KEYSPACES, bytes_of, draw_durability, locate, parse, value_of};
@@ -73,7 +74,7 @@ impl Actor<'_> {
             self.saw("rolled back", called, begun, seen);
             return Ok(Some(()));
         }
-        let result = transaction.commit_with(durability);
+        let result = awaiting::commit(transaction, durability, self.rng.chance(1, 2));
         let returned = self.world.clock.tick();
         match result {
             Err(error) if error.kind() == ErrorKind::Conflict => {
