@@ -261,6 +261,28 @@ fn versions_beyond_their_number_are_told_and_removed_before_guards_are_full() ->
     Ok(())
 }
 
+/// A merge keeps both versions of a key that was put and deleted.
+#[test]
+fn deleted_keys_are_not_merged_for_space_in_vain() -> Result<()> {
+    let options = Options::default().background_threads(0).memory_budget(1 << 20);
+    let db = Database::open_in(SimEnv::new(1), "/db", options)?;
+    let options = self::options().memtable_bytes(128 << 10).history(Retention::Versions(2));
+    let keyspace = db.keyspace("k", options)?;
+    let mut rng = Rng::new(9);
+    for i in 0..20_000 {
+        let mut value = vec![0; 200];
+        rng.fill(&mut value);
+        let key = format!("{:06}", i * 7919 % 20_000);
+        keyspace.put(&key, value)?;
+        keyspace.delete(&key)?;
+    }
+    db.wait_idle()?;
+    let history = *db.stats().keyspaces[0].history.clone().expect("it has history");
+    let for_space = history.compactions_by_reason.iter().find(|(of, _)| of == "space");
+    assert!(for_space.is_none() && history.expired_bytes < history.table_bytes / 6, "{history}");
+    Ok(())
+}
+
 #[test]
 fn a_write_before_what_is_kept_is_refused_or_left_out() -> Result<()> {
     let env = SimEnv::new(1);

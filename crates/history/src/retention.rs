@@ -42,11 +42,12 @@ impl Retention {
         self.to_string().parse().is_ok_and(|parsed: Retention| parsed == *self)
     }
 
-    /// How many versions of a key a merge of the historical tree keeps, where the newest one of all is not among those that it meets.
+    /// How many versions of a key a merge of the historical tree keeps at most. (One fewer where the newest of all is not among those that it meets, which
+    /// a value tells, and a delete or a reader does not.)
     pub fn kept_versions(self) -> KeptVersions {
         match self {
-            Retention::Versions(versions) => KeptVersions::Newest(versions.max(LEAST) - 1),
-            Retention::VersionsOrAge(..) => KeptVersions::Some,
+            Retention::Versions(versions) => KeptVersions::Newest(versions.max(LEAST)),
+            Retention::VersionsOrAge(..) => KeptVersions::Unknown,
             Retention::None | Retention::All | Retention::Age(_) => KeptVersions::All,
         }
     }

@@ -35,7 +35,7 @@ mod test_support;
 mod tree;
 mod version;
 
-pub use compaction::{PickBlocked, Plan, Reason, Space, expired_bytes, stale_bytes};
+pub use compaction::{PickBlocked, Plan, Reason, Space, bytes_beyond, expired_bytes, stale_bytes};
 pub use jobs::{
     CompactionFilter, EvictedCuts, EvictedTables, EvictionSink, FilterDecision, FilterEntry, Filtered,
     FoldedCursor, IngestWriter, JobContext, JobOutput, Kept, TimesOf, compact, flush, merge_flushed,

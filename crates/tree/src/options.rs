@@ -34,8 +34,6 @@ pub struct TreeOptions {
     /// The limit of the tree's size as a multiple of the size of its newest versions; beyond it, guards are merged to
     /// free space.
     pub space_target: f64,
-    /// In an unordered tree: how many versions of a key a merge keeps.
-    pub kept_versions: KeptVersions,
     /// The options of the tables.
     pub table: table::TableOptions,
 }
@@ -47,8 +45,8 @@ pub enum KeptVersions {
     All,
     /// So many.
     Newest(u64),
-    /// Not all, but their number alone does not tell which.
-    Some,
+    /// Not all, but their number alone does not tell how many.
+    Unknown,
 }
 
 impl KeptVersions {
@@ -56,7 +54,7 @@ impl KeptVersions {
     pub fn number(self) -> Option<u64> {
         match self {
             KeptVersions::Newest(kept) => Some(kept),
-            KeptVersions::All | KeptVersions::Some => None,
+            KeptVersions::All | KeptVersions::Unknown => None,
         }
     }
 }

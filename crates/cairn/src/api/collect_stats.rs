@@ -8,7 +8,7 @@ use crate::types::{
     ValueStats,
 };
 use std::sync::Arc;
-use tree::{LiveTable, Version, expired_bytes, stale_bytes, tables_of};
+use tree::{LiveTable, Version, bytes_beyond, expired_bytes, stale_bytes, tables_of};
 use values::SegmentFile;
 
 pub(crate) fn keyspace_stats(db: &DbInner, keyspace: &KeyspaceInner, cursors: HeldCursors) -> KeyspaceStats {
@@ -36,7 +36,8 @@ pub(crate) fn keyspace_stats(db: &DbInner, keyspace: &KeyspaceInner, cursors: He
     let flush = *keyspace.counters.flush.lock();
     let compactions_by_reason =
         keyspace.counters.reasons.lock().iter().map(|(reason, n)| (reason.to_string(), *n)).collect();
-    let kept = keyspace.tree_options().kept_versions.number();
+    let kept = keyspace.retention.lock().beside(None).kept_versions().number();
+    let beyond = kept.filter(|_| keyspace.is_historical()).map_or(0, |kept| bytes_beyond(version, kept));
     KeyspaceStats {
         name: keyspace.name(),
         memtable_bytes: read_state.memtable.used_bytes() as u64,
@@ -51,9 +52,8 @@ pub(crate) fn keyspace_stats(db: &DbInner, keyspace: &KeyspaceInner, cursors: He
         compactions_by_reason,
         deleted_passed: keyspace.dead.passed.load(Ordering::Relaxed),
         dead_ranges: keyspace.dead.len(),
-        waiting_bytes: if keyspace.is_historical() { 0 } else { stale_bytes(version, Some(1)) },
-        expired_bytes: horizon.map_or(0, |horizon| expired_bytes(version, horizon))
-            + if keyspace.is_historical() { stale_bytes(version, kept) } else { 0 },
+        waiting_bytes: if keyspace.is_historical() { 0 } else { stale_bytes(version) },
+        expired_bytes: horizon.map_or(0, |horizon| expired_bytes(version, horizon)) + beyond,
         expired_entries: keyspace.counters.expired.load(Ordering::Relaxed),
         skipped_writes: keyspace.counters.skipped.load(Ordering::Relaxed),
         has_filter: keyspace.filter.is_some(),

@@ -175,7 +175,8 @@ impl Transaction {
         Ok(self.get_with_expiry(keyspace, key)?.map(|(value, _)| value))
     }
 
-    /// The value of `key`, if it is known without waiting for the disk. See [`Keyspace::try_get`]. Either way the transaction has read the key.
+    /// The value of `key`, if it is known without waiting for the disk. See [`Keyspace::try_get`]. The transaction has then read the key, also if the answer is
+    /// pending, as it has by [`Transaction::get`].
     ///
     /// # Errors
     /// As for [`Snapshot::get`].
@@ -185,7 +186,7 @@ impl Transaction {
             Own::Value(own) => Ok(Poll::Ready(Some(own.value))),
             Own::Deleted => Ok(Poll::Ready(None)),
             // As in other reads of operands.
-            Own::Operand(_) => Ok(Poll::Pending),
+            Own::Operand(_) => self.note_key(keyspace, key).map(|()| Poll::Pending),
             Own::None => {
                 self.note_key(keyspace, key)?;
                 let begun = begin();

@@ -571,7 +571,6 @@ impl KeyspaceOptions {
             tombstone_percent: self.tombstone_percent,
             skip_levels: self.skip_levels,
             space_target: self.space_target,
-            kept_versions: self.history.kept_versions(),
             guard_bytes: match self.guard_policy {
                 GuardPolicy::Hash => 0,
                 GuardPolicy::Adaptive => GUARD_BYTES.min(self.memtable_bytes as u64 / 2),

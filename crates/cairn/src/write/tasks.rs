@@ -24,6 +24,8 @@ type Waited = Arc<Completion<Result<()>>>;
 const MOST: u64 = 1 << 20;
 /// What a batch counts beside its keys and values.
 const BASE_BYTES: u64 = 64;
+/// The same for that of a transaction, which is compared with all others of its group: so a group has at most 64 of them.
+const COMPARED_BYTES: u64 = MOST / 64;
 
 thread_local! {
     /// The database for which this thread is the committer.
@@ -45,6 +47,21 @@ impl Drop for Tasks {
     fn drop(&mut self) {
         self.0.iter().for_each(|task| task.complete_if_queued(|| Err(panicked("the committer"))));
         self.wake();
+    }
+}
+
+/// The transactions of a take that have not ended, each with what it holds.
+#[derive(Default)]
+struct Transactions(Vec<(Waited, Arc<dyn Send + Sync>)>);
+
+impl Transactions {
+    /// Counts those that are committed or refused, and gives up what they hold.
+    fn end(&mut self, db: &DbInner) {
+        self.0.retain(|(task, _)| {
+            let result = task.result();
+            result.iter().for_each(|result| db.counters.note_transaction(result));
+            result.is_none()
+        });
     }
 }
 
@@ -112,7 +129,8 @@ impl DbInner {
     }
 
     fn commit_all_tasks(&self) {
-        let size = |job: &TaskJob| job.job.batch.user_bytes + BASE_BYTES;
+        let base = |job: &TaskJob| if job.job.reads.is_some() { COMPARED_BYTES } else { BASE_BYTES };
+        let size = |job: &TaskJob| job.job.batch.user_bytes + base(job);
         while let Some(jobs) = self.task_jobs.take(size, MOST) {
             self.commit_tasks(jobs);
         }
@@ -126,16 +144,16 @@ impl DbInner {
         // Empty batches, and the highest durability among them.
         let mut barriers: Vec<Waited> = Vec::new();
         let mut lowest = Durability::Buffered;
-        let (mut transactions, mut snapshots): (Vec<Waited>, Vec<_>) = Default::default();
+        let mut transactions = Transactions::default();
         for (TaskJob { mut job, held, .. }, task) in jobs {
-            snapshots.extend(held);
             if self.may_wait(&job.batch) {
                 // Not for what this one waits for.
                 self.commit_tasks_of(&mut members);
+                transactions.end(self);
                 tasks.wake();
             }
-            if job.reads.is_some() {
-                transactions.push(task.clone());
+            if let Some(held) = held {
+                transactions.0.push((task.clone(), held));
             }
             let admitted = self.admit_batch(&mut job.batch);
             let compared =
@@ -155,12 +173,10 @@ impl DbInner {
             let result = self.barrier(lowest);
             barriers.iter().for_each(|task| task.complete(result.clone()));
         }
-        let results = transactions.iter().filter_map(|task| task.result());
-        results.for_each(|result| self.counters.note_transaction(&result));
+        transactions.end(self);
         for (begun, durability) in begun {
             self.counters.latency.end(Operation::write(durability), begun);
         }
-        drop(snapshots);
         // After the writer was released: what wakes a task is code of its executor.
         drop(tasks);
     }

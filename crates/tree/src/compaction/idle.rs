@@ -49,7 +49,7 @@ pub(super) fn level0_is_due(picker: &Picker<'_>) -> bool {
 
 /// Guards that should be compacted because writes pause: several runs become one, or go down.
 pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
-    let drops_none = picker.version.unordered && picker.options.kept_versions == KeptVersions::All;
+    let drops_none = picker.version.unordered && picker.kept_versions == KeptVersions::All;
     if !picker.idle || drops_none {
         return;
     }

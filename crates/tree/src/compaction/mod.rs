@@ -67,5 +67,5 @@ pub(crate) use pick::pick;
 pub(crate) use picker::Picker;
 pub use plan::{PickBlocked, Plan, Reason};
 pub(crate) use seqno_order::describe_misplaced;
-pub use space_amp::{Space, stale_bytes};
+pub use space_amp::{Space, bytes_beyond, stale_bytes};
 pub(crate) use trivial_move::level_of_newest;

@@ -44,17 +44,22 @@ const STALE_SHARE_ABOVE: f64 = 0.5;
 const CHEAP: f64 = 0.1;
 
 impl Guard {
-    /// The approximate number of its keys for each entry; 1 where a merge has nothing to compare, or where it is not known.
+    /// The approximate number of its keys for each entry; 1 where a merge has nothing to compare, or where it is not known. (The estimate of one run would be the
+    /// same after its merge, and the guard merged again for ever.)
     fn distinct_share(&self) -> f64 {
         *self.distinct_share.get_or_init(|| {
             if self.runs < 2 {
                 return 1.0;
             }
-            let sketches: Option<Vec<&Sketch>> = self.tables.iter().map(|t| t.sketch()).collect();
             // Without a sketch (a small table, or one of an older Cairn), all entries may be live.
-            let Some(sketches) = sketches else { return 1.0 };
-            (Sketch::distinct(sketches.into_iter()) / self.entries().max(1) as f64).clamp(0.0, 1.0)
+            self.keys_of_entries().unwrap_or(1.0)
         })
+    }
+
+    /// The approximate number of its keys for each entry; `None` if a table has no sketch.
+    fn keys_of_entries(&self) -> Option<f64> {
+        let sketches: Option<Vec<&Sketch>> = self.tables.iter().map(|t| t.sketch()).collect();
+        Some((Sketch::distinct(sketches?.into_iter()) / self.entries().max(1) as f64).clamp(0.0, 1.0))
     }
 
     /// The approximate share of its entries that a merge of the guard drops if it keeps so many of each key; `None`: all.
@@ -96,7 +101,7 @@ pub struct Space {
 
 impl Space {
     pub(crate) fn of(picker: &Picker<'_>) -> Space {
-        let kept = picker.kept_versions();
+        let kept = picker.number_kept();
         let sizes = Sizes::of(picker.version, &above(picker.version), kept);
         let mut candidates = Vec::new();
         in_last_level(picker, &mut candidates);
@@ -122,13 +127,8 @@ impl Space {
 
 impl Picker<'_> {
     /// How many versions of a key merges keep; `None`: all, or it is not known.
-    fn kept_versions(&self) -> Option<u64> {
-        if !self.version.unordered {
-            return Some(1);
-        }
-        // For a reader, the version after which those are counted that the tree has may be among them.
-        let one_more = u64::from(self.oldest_snapshot.is_some());
-        self.options.kept_versions.number().map(|kept| kept.saturating_add(one_more))
+    fn number_kept(&self) -> Option<u64> {
+        if self.version.unordered { self.kept_versions.number() } else { Some(1) }
     }
 
     /// The share of the bytes of these tables whose entries are all newer than what the oldest reader sees.
@@ -230,7 +230,7 @@ fn above(version: &Version) -> Vec<Above> {
 /// many values, or overwrite or delete many.
 pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
     let above = above(picker.version);
-    let sizes = Sizes::of(picker.version, &above, picker.kept_versions());
+    let sizes = Sizes::of(picker.version, &above, picker.number_kept());
     if sizes.amplification() <= sizes.target(picker.options) {
         return;
     }
@@ -247,7 +247,7 @@ pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
 }
 
 fn in_last_level(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
-    let (last, kept) = (picker.version.last_level(), picker.kept_versions());
+    let (last, kept) = (picker.version.last_level(), picker.number_kept());
     for (guard, g) in picker.version.level(last).guards.iter().enumerate() {
         let (share, min_share) = (g.stale_share(kept), g.min_stale_share());
         // A merge keeps two versions of a key if the oldest snapshot lies between them. A table with entries on
@@ -267,9 +267,19 @@ fn in_last_level(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
 }
 
 /// The estimated bytes of older versions in a tree, with their values: those that compactions have not met yet, and those that they keep for a
-/// reader. Those are old of which a key has more than `kept`, which is 1 but in an unordered tree; `None`: none is.
-pub fn stale_bytes(version: &Version, kept: Option<u64>) -> u64 {
-    Sizes::of(version, &above(version), kept).stale as u64
+/// reader.
+pub fn stale_bytes(version: &Version) -> u64 {
+    Sizes::of(version, &above(version), Some(1)).stale as u64
+}
+
+/// The estimated bytes of versions in an unordered tree, with their values, of which keys have more than `kept`. Tables without a sketch count as if they had
+/// none.
+pub fn bytes_beyond(version: &Version, kept: u64) -> u64 {
+    let of_guard = |guard: &Guard| match guard.keys_of_entries() {
+        Some(keys) => (1.0 - kept as f64 * keys).max(0.0) * guard.bytes_with_values(),
+        None => 0.0,
+    };
+    version.guards().map(|(_, _, guard)| of_guard(guard)).sum::<f64>() as u64
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Compactions for space, as cases. A table has 1000 bytes and 10 entries.
 
-use super::space_amp::{amplification, stale_bytes};
+use super::space_amp::{amplification, bytes_beyond};
 use crate::test_support::{Fixture, TableSpec, inputs, tree_options};
 use crate::{KeptVersions, Reason, Sketch, Tree, TreeOptions, VersionEdit};
 use base::SegmentShare;
@@ -75,33 +75,34 @@ fn guards_with_many_older_versions_are_merged_when_the_tree_has_too_many() {
 #[test]
 fn in_an_unordered_tree_versions_beyond_their_number_are_old() {
     let mut fixture = Fixture::new();
-    let mut of = |kept_versions| {
-        let options = TreeOptions { kept_versions, ..space(1.2) };
-        let tree = fixture.unordered_tree(options, &[(3, "m")], &[]);
-        let tree = filled(&mut fixture, tree, &OVERWRITTEN, |_| 0);
-        (stale_bytes(tree.version(), kept_versions.number()), tree)
+    let mut of = |kept: KeptVersions| {
+        let tree = fixture.unordered_tree(space(1.2), &[(3, "m")], &[]);
+        let mut tree = filled(&mut fixture, tree, &OVERWRITTEN, |_| 0);
+        tree.set_kept_versions(kept);
+        (kept.number().map(|kept| bytes_beyond(tree.version(), kept)), tree)
     };
-    // All versions are wanted.
-    let (stale, mut tree) = of(KeptVersions::All);
-    assert!(stale == 0 && tree.pick(None).is_none());
+    // All versions are wanted, or it is not known which.
+    for kept in [KeptVersions::All, KeptVersions::Unknown] {
+        let (beyond, mut tree) = of(kept);
+        assert!(beyond.is_none() && tree.pick(None).is_none() && tree.space(None).reclaimable == 0);
+    }
     // Of each of ten keys three, and of eight of twelve keys two.
-    let (stale, mut tree) = of(KeptVersions::Newest(1));
-    assert!(stale.abs_diff(2800) <= 20, "{stale}");
+    let (beyond, mut tree) = of(KeptVersions::Newest(1));
+    assert!(beyond.unwrap().abs_diff(2800) <= 20, "{beyond:?}");
     let plan = tree.pick(None).unwrap();
     assert_eq!((plan.reason, inputs(&plan).len()), (Reason::Space, 3));
-    // A reader began after all of this: for it one more is kept.
-    let (stale, mut tree) = of(KeptVersions::Newest(2));
-    assert!(stale.abs_diff(1000) <= 20, "{stale}");
-    assert_eq!(tree.pick(None).map(|plan| plan.reason), Some(Reason::Space));
+    let (beyond, mut tree) = of(KeptVersions::Newest(2));
+    assert!(beyond.unwrap().abs_diff(1000) <= 20, "{beyond:?}");
     assert!(tree.space(None).reclaimable.abs_diff(1000) <= 20);
-    let (_, mut tree) = of(KeptVersions::Newest(2));
-    assert!(tree.pick(Some(9)).is_none() && tree.space(Some(9)).reclaimable == 0);
+    assert_eq!(tree.pick(None).map(|plan| plan.reason), Some(Reason::Space));
+    let (beyond, mut tree) = of(KeptVersions::Newest(3));
+    assert!(beyond == Some(0) && tree.pick(None).is_none());
+    // A reader that began after all of this changes nothing. For one from before the newest of it, what is newer makes nothing expire.
     let (_, mut tree) = of(KeptVersions::Newest(1));
-    assert!(tree.space(Some(9)).reclaimable.abs_diff(1000) <= 20);
+    assert!(tree.space(Some(9)).reclaimable.abs_diff(2800) <= 20);
     assert_eq!(tree.pick(Some(9)).map(|plan| plan.reason), Some(Reason::Space));
-    // The newest of them came after a reader began, which it does not count for.
     let (_, mut tree) = of(KeptVersions::Newest(1));
-    assert!(tree.pick(Some(4)).is_none() && tree.space(Some(4)).reclaimable == 0);
+    assert!(tree.pick(Some(3)).is_none() && tree.space(Some(3)).reclaimable == 0);
 }
 
 #[test]

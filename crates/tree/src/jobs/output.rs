@@ -114,7 +114,9 @@ impl<'a> Output<'a> {
                 meta.cleared_seq = meta.cleared_seq.min(oldest);
             }
             meta.times = self.times.take();
-            let sketch = std::mem::take(&mut self.sketch).finish(!meta.segments.is_empty());
+            // Few keys may have many versions.
+            let few = !meta.segments.is_empty() || self.context.options.table.has_times();
+            let sketch = std::mem::take(&mut self.sketch).finish(few);
             self.done.sketches.extend(sketch.map(|sketch| (meta.number, sketch)));
             self.done.added.push(meta);
         }

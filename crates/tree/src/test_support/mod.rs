@@ -6,7 +6,7 @@ mod stack;
 pub(crate) use fixture::{Fixture, TableSpec, cuts, damage, inputs, slice};
 pub(crate) use stack::{DIR, Entry, TestStack, table_options};
 
-use crate::{KeptVersions, TreeOptions};
+use crate::TreeOptions;
 
 /// A small tree with guards by hash, in which reads, sizes and tombstones trigger nothing.
 pub(crate) fn tree_options() -> TreeOptions {
@@ -25,7 +25,6 @@ pub(crate) fn tree_options() -> TreeOptions {
         min_piece_bytes: 0,
         guard_bytes: 0,
         space_target: 10.0,
-        kept_versions: KeptVersions::All,
         table: table::TableOptions::default(),
     }
 }

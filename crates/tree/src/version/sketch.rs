@@ -11,7 +11,7 @@
 /// The number of hashes in a sketch.
 const MAX_VALUES: usize = 32;
 
-/// A table with fewer keys has no sketch, because merging it frees little, unless its values are elsewhere and large.
+/// A table with fewer keys has no sketch, because merging it frees little, unless its values are elsewhere and large, or its keys have many versions.
 const MIN_VALUES: usize = 8;
 
 /// The smallest hashes of some keys, ascending and distinct.
@@ -36,9 +36,9 @@ impl Sketch {
         }
     }
 
-    /// The sketch, if there are enough keys for one. `has_values_outside`: one is enough.
-    pub fn finish(self, has_values_outside: bool) -> Option<Sketch> {
-        let enough = if has_values_outside { 1 } else { MIN_VALUES };
+    /// The sketch, if there are enough keys for one. `few`: one is enough.
+    pub fn finish(self, few: bool) -> Option<Sketch> {
+        let enough = if few { 1 } else { MIN_VALUES };
         (self.0.len() >= enough).then_some(self)
     }
 
