@@ -3,11 +3,9 @@
 
 use crate::Source;
 use crate::database::{options, small};
-use cairn::{
-    Database, Durability, EntryAt, Keyspace, Result, Retention, Slice, Snapshot, Time, Version, check_in,
-};
+use cairn::{Database, Durability, Keyspace, Result, Retention, Snapshot, Time, Version, check_in};
 use env::{SimEnv, Survival};
-use std::collections::BTreeMap;
+use sim::versions::Model;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,66 +14,8 @@ const OPERATIONS: usize = 96;
 
 const FINE: &str = "the disk works";
 
-#[derive(Clone)]
-enum Written {
-    Value(Vec<u8>),
-    Deleted,
-    /// By a range delete: no version where a late delete comes before it.
-    DeletedByRange,
-}
-
-#[derive(Clone, Default)]
-struct Model {
-    keys: BTreeMap<Vec<u8>, BTreeMap<Time, Written>>,
-    last: Time,
-}
-
-impl Model {
-    fn write(&mut self, key: &[u8], time: Time, value: Option<Vec<u8>>) {
-        let written = value.map_or(Written::Deleted, Written::Value);
-        self.keys.entry(key.to_vec()).or_default().insert(time, written);
-        self.last = self.last.max(time);
-    }
-
-    fn delete_range(&mut self, from: &[u8], to: &[u8], time: Time) {
-        for (_, versions) in self.keys.range_mut(from.to_vec()..to.to_vec()) {
-            if matches!(versions.values().next_back(), Some(Written::Value(_))) {
-                versions.insert(time, Written::DeletedByRange);
-            }
-        }
-        self.last = self.last.max(time);
-    }
-
-    /// The versions of a key between two times, the latest first.
-    fn of_key(&self, key: &[u8], from: Time, to: Time) -> Vec<Version> {
-        let all: Vec<_> = self.keys.get(key).into_iter().flatten().collect();
-        let (mut found, mut until) = (Vec::new(), None);
-        for (i, (time, written)) in all.iter().enumerate().rev() {
-            let value = match written {
-                Written::Value(value) => Some(Slice::copy_from(value)),
-                Written::DeletedByRange if i > 0 && !matches!(all[i - 1].1, Written::Value(_)) => continue,
-                Written::Deleted | Written::DeletedByRange => None,
-            };
-            if (from..=to).contains(*time) {
-                found.push(Version::new(Slice::copy_from(key), **time, until, value));
-            }
-            until = Some(**time);
-        }
-        found
-    }
-
-    fn changes(&self, from: Time, to: Time) -> Vec<Version> {
-        self.keys.keys().flat_map(|key| self.of_key(key, from, to)).collect()
-    }
-
-    fn range_at(&self, time: Time) -> Vec<EntryAt> {
-        let at = |key: &Vec<u8>| {
-            let newest = self.of_key(key, Time::MIN, time).into_iter().next()?;
-            Some(EntryAt::new(newest.key, newest.time, newest.value?))
-        };
-        self.keys.keys().filter_map(at).collect()
-    }
-}
+/// All keys.
+const ALL: (&[u8], Option<&[u8]>) = (b"", None);
 
 struct Timed<'a> {
     source: Source<'a>,
@@ -238,7 +178,7 @@ impl Timed<'_> {
         }
         let (snapshot, model) = self.snapshots.swap_remove(self.source.below(self.snapshots.len()));
         let found = snapshot.changes::<&[u8]>(self.keyspace(), .., ..).expect(FINE);
-        assert_eq!(found.collect::<Result<Vec<_>>>().expect(FINE), model.changes(Time::MIN, Time::MAX));
+        assert_eq!(found.collect::<Result<Vec<_>>>().expect(FINE), model.changes(ALL, Time::MIN, Time::MAX));
     }
 
     fn look_up(&mut self) {
@@ -267,12 +207,12 @@ impl Timed<'_> {
         for from in [Time::MIN, from] {
             let changes = self.keyspace().changes::<&[u8]>(.., from..=to).expect(FINE);
             let found = changes.collect::<Result<Vec<_>>>().expect(FINE);
-            assert_eq!(found, self.model.changes(from, to), "since {from:?}");
+            assert_eq!(found, self.model.changes(ALL, from, to), "since {from:?}");
         }
         for time in [from, to] {
             let entries = self.keyspace().range_at::<&[u8]>(time, ..).expect(FINE);
             let found = entries.collect::<Result<Vec<_>>>().expect(FINE);
-            assert_eq!(found, self.model.range_at(time), "as of {time:?}");
+            assert_eq!(found, self.model.range_at(ALL, time), "as of {time:?}");
         }
     }
 

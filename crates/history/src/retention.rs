@@ -7,7 +7,7 @@ use base::{Error, ErrorKind, Result, Seq, Slice, Time, Trailer};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
-use tree::{EvictionSink, KeptVersions};
+use tree::EvictionSink;
 
 /// Counted retention keeps so many versions at least: one that a range delete ended is all that tells of it.
 const LEAST: u64 = 2;
@@ -42,13 +42,17 @@ impl Retention {
         self.to_string().parse().is_ok_and(|parsed: Retention| parsed == *self)
     }
 
-    /// How many versions of a key a merge of the historical tree keeps at most. (One fewer where the newest of all is not among those that it meets, which
-    /// a value tells, and a delete or a reader does not.)
-    pub fn kept_versions(self) -> KeptVersions {
+    /// Whether versions expire because a key has later ones.
+    pub fn counts_versions(self) -> bool {
+        self.versions().is_some()
+    }
+
+    /// How many versions of a key a merge of the historical tree keeps at most, if their number alone decides. (One fewer where the newest of all is not among
+    /// those that it meets, which a value tells, and a delete or a reader does not.)
+    pub fn most_kept(self) -> Option<u64> {
         match self {
-            Retention::Versions(versions) => KeptVersions::Newest(versions.max(LEAST)),
-            Retention::VersionsOrAge(..) => KeptVersions::Unknown,
-            Retention::None | Retention::All | Retention::Age(_) => KeptVersions::All,
+            Retention::Versions(versions) => Some(versions.max(LEAST)),
+            _ => None,
         }
     }
 

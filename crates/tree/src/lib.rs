@@ -44,7 +44,7 @@ pub use manifest::{
     DatabaseEdit, KeyspaceDescription, KeyspaceState, LogClosed, Manifest, ManifestError, ManifestReader,
     ManifestState, SalvagedManifest, manifest_file_name, parse_manifest_file_name,
 };
-pub use options::{KeptVersions, TreeOptions};
+pub use options::TreeOptions;
 pub use read::{
     Estimate, KeyRange, LevelCursor, LookupKey, MergeCursor, PendingLookup, ReadCharges, SkipCharge,
     TreeSource, charge, flush_price,

@@ -34,27 +34,8 @@ pub struct TreeOptions {
     /// The limit of the tree's size as a multiple of the size of its newest versions; beyond it, guards are merged to
     /// free space.
     pub space_target: f64,
+    /// In an unordered tree: whether merges may drop versions because a key has later ones. If not, all are kept that have not ended long ago.
+    pub counts_versions: bool,
     /// The options of the tables.
     pub table: table::TableOptions,
-}
-
-/// How many of the versions of a key that a merge of an unordered tree meets it keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeptVersions {
-    /// All but those that have expired by the times of their tables.
-    All,
-    /// So many.
-    Newest(u64),
-    /// Not all, but their number alone does not tell how many.
-    Unknown,
-}
-
-impl KeptVersions {
-    /// The number, if that is all that counts.
-    pub fn number(self) -> Option<u64> {
-        match self {
-            KeptVersions::Newest(kept) => Some(kept),
-            KeptVersions::All | KeptVersions::Unknown => None,
-        }
-    }
 }

@@ -36,8 +36,8 @@ pub(crate) fn keyspace_stats(db: &DbInner, keyspace: &KeyspaceInner, cursors: He
     let flush = *keyspace.counters.flush.lock();
     let compactions_by_reason =
         keyspace.counters.reasons.lock().iter().map(|(reason, n)| (reason.to_string(), *n)).collect();
-    let kept = keyspace.retention.lock().beside(None).kept_versions().number();
-    let beyond = kept.filter(|_| keyspace.is_historical()).map_or(0, |kept| bytes_beyond(version, kept));
+    let kept = keyspace.options().history.most_kept().filter(|_| keyspace.is_historical());
+    let beyond = kept.map_or(0, |kept| bytes_beyond(version, kept));
     KeyspaceStats {
         name: keyspace.name(),
         memtable_bytes: read_state.memtable.used_bytes() as u64,

@@ -59,9 +59,6 @@ impl DbInner {
             k.tree.set_idle(context.idle);
             let oldest = self.oldest_reader(&k.inner);
             k.tree.set_horizon(self.horizon(&k.inner, context.now, oldest));
-            // What the job will apply.
-            let retention = k.inner.retention.lock().beside(oldest);
-            k.tree.set_kept_versions(retention.kept_versions());
             let picked = k.tree.pick(oldest).map(|plan| (k.inner.clone(), plan));
             let space = k.tree.space(oldest);
             if picked.is_some() {

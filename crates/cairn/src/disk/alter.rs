@@ -73,11 +73,6 @@ impl DbInner {
                 // Writers refuse by now what jobs may remove from now on.
                 let retention = if altered.is_ok() { retention } else { before.options.history };
                 self.set_retention(keyspace, retention);
-                if let Some(historical) = keyspace.historical() {
-                    // Merges may drop other versions than before.
-                    self.state.lock().note_change(historical.id);
-                    self.signals.compact_work.notify_one();
-                }
             }
             altered?;
             let changes: Vec<String> = changed.iter().map(|(name, _, now)| format!("{name}={now}")).collect();

@@ -571,6 +571,7 @@ impl KeyspaceOptions {
             tombstone_percent: self.tombstone_percent,
             skip_levels: self.skip_levels,
             space_target: self.space_target,
+            counts_versions: self.history.counts_versions(),
             guard_bytes: match self.guard_policy {
                 GuardPolicy::Hash => 0,
                 GuardPolicy::Adaptive => GUARD_BYTES.min(self.memtable_bytes as u64 / 2),

@@ -14,7 +14,7 @@ use crate::ordering::has_order;
 use crate::random::{Draw, Rng};
 use cairn::{
     BackupOptions, Backups, Database, Durability, Engine, ErrorKind, Ingest, IngestOptions, Keyspace, Merge,
-    Time, TransactionOptions,
+    Time, Transaction, TransactionOptions,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -229,15 +229,32 @@ impl Actor {
             return Ok(());
         }
         let options = TransactionOptions::default().durability(durability);
+        let (as_task, stage, mut must_succeed) = (self.rng.chance(1, 2), self.stage.clone(), false);
         let transfer = |h: &mut Handles, _: &mut Rng| {
-            h.db.transaction_with(&options, |tx| {
+            let write = |tx: &mut Transaction| {
                 let found = tx.get(&h.spaces[space], &from)?;
                 tx.delete(&h.spaces[space], &from)?;
                 tx.put(&h.spaces[1 - space], &to, bytes_of(number))?;
                 cairn::Result::Ok(found)
-            })
+            };
+            if !as_task {
+                return h.db.transaction_with(&options, write);
+            }
+            loop {
+                let mut transaction = h.db.begin();
+                let found = write(&mut transaction)?;
+                let queued = transaction.commit_async(durability);
+                // What was queued before the database is closed is committed, unless it conflicts.
+                must_succeed = !stage.is_closing();
+                match awaiting::wait(queued) {
+                    Err(error) if error.kind() == ErrorKind::Conflict => must_succeed = false,
+                    committed => return committed.map(|()| found),
+                }
+            }
         };
-        if let Some(found) = self.call("transaction", transfer)? {
+        let found = self.call("transaction", transfer)?;
+        ensure!(found.is_some() || !must_succeed, "closing has refused a transaction that was queued before");
+        if let Some(found) = found {
             let found = found.map(|value| number_of(&value)).transpose()?;
             let known = self.ledger.content_mut(NAMES[space]).remove(&from);
             ensure!(found == known, "a transaction finds {found:?}, not {known:?}");

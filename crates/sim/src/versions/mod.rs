@@ -13,6 +13,8 @@ mod salvage;
 mod stage;
 mod writes;
 
+pub use model::{Model, Written};
+
 use crate::finding::Outcome;
 use crate::jobs::Job;
 use cairn::Retention;

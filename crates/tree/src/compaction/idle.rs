@@ -16,12 +16,11 @@
 //! writes there: 3 at the default of 1.5. And each level above writes it once, as without pauses. With a larger `space_target`, guards are
 //! merged and rewritten less often.
 //!
-//! The guards of an unordered tree are left as they are where merges keep all versions: tables of different times that lie beside each other let a
+//! The guards of an unordered tree are left as they are where the number of versions does not count: tables of different times that lie beside each other let a
 //! query leave out those of other times (ADR 25).
 
 use super::picker::{Candidate, Picker};
 use super::plan::Reason;
-use crate::KeptVersions;
 use crate::version::{Guard, LiveTable};
 use std::sync::Arc;
 
@@ -49,7 +48,7 @@ pub(super) fn level0_is_due(picker: &Picker<'_>) -> bool {
 
 /// Guards that should be compacted because writes pause: several runs become one, or go down.
 pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
-    let drops_none = picker.version.unordered && picker.kept_versions == KeptVersions::All;
+    let drops_none = picker.version.unordered && !picker.options.counts_versions;
     if !picker.idle || drops_none {
         return;
     }

@@ -1,9 +1,9 @@
 //! [`Picker`]: what the policies decide from, and the questions that several of them ask.
 
 use super::plan::{Plan, Reason};
+use crate::TreeOptions;
 use crate::guards::AdaptiveGuards;
 use crate::version::{Guard, LiveTable, Version};
-use crate::{KeptVersions, TreeOptions};
 use base::{Seq, Time};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,8 +31,6 @@ pub(crate) struct Picker<'a> {
     pub idle: bool,
     /// Versions that ended until then have expired; `None` if time alone makes none expire.
     pub horizon: Option<Time>,
-    /// How many versions of a key merges keep, if the tree is unordered.
-    pub kept_versions: KeptVersions,
     /// For a requested compaction: newer entries need not be compacted. Otherwise [`Seq::MAX`].
     pub requested_seq: Seq,
     /// For a requested compaction of what a filter is to see: tables with smaller numbers are written again. Otherwise 0.

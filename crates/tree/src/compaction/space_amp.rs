@@ -1,8 +1,6 @@
 //! Space amplification: how much of a tree is older versions, and which merges free most space for the bytes they
 //! rewrite.
 //!
-//! In an unordered tree all versions are wanted, unless retention counts them: then those are old of which a key has more than a merge keeps.
-//!
 //! The cost model: with `S` bytes of live data, level 0 batches of `B` bytes (in a last level of `g` guards, pieces of
 //! `p = B / g` bytes), and up to `T` runs in a guard, a flushed byte costs
 //!
@@ -44,27 +42,19 @@ const STALE_SHARE_ABOVE: f64 = 0.5;
 const CHEAP: f64 = 0.1;
 
 impl Guard {
-    /// The approximate number of its keys for each entry; 1 where a merge has nothing to compare, or where it is not known. (The estimate of one run would be the
-    /// same after its merge, and the guard merged again for ever.)
-    fn distinct_share(&self) -> f64 {
-        *self.distinct_share.get_or_init(|| {
-            if self.runs < 2 {
-                return 1.0;
-            }
-            // Without a sketch (a small table, or one of an older Cairn), all entries may be live.
-            self.keys_of_entries().unwrap_or(1.0)
+    /// The approximate number of its keys for each of its entries.
+    fn key_share(&self) -> f64 {
+        *self.key_share.get_or_init(|| {
+            let sketches: Option<Vec<&Sketch>> = self.tables.iter().map(|t| t.sketch()).collect();
+            // Without a sketch (a small table, or one of an older Cairn), each entry may be the only one of its key.
+            let Some(sketches) = sketches else { return 1.0 };
+            (Sketch::distinct(sketches.into_iter()) / self.entries().max(1) as f64).clamp(0.0, 1.0)
         })
     }
 
-    /// The approximate number of its keys for each entry; `None` if a table has no sketch.
-    fn keys_of_entries(&self) -> Option<f64> {
-        let sketches: Option<Vec<&Sketch>> = self.tables.iter().map(|t| t.sketch()).collect();
-        Some((Sketch::distinct(sketches?.into_iter()) / self.entries().max(1) as f64).clamp(0.0, 1.0))
-    }
-
-    /// The approximate share of its entries that a merge of the guard drops if it keeps so many of each key; `None`: all.
-    fn stale_share(&self, kept: Option<u64>) -> f64 {
-        kept.map_or(0.0, |kept| (1.0 - kept as f64 * self.distinct_share()).max(0.0))
+    /// The approximate share of its entries that a merge of the guard would drop, in a version that is ordered.
+    fn stale_share(&self) -> f64 {
+        if self.runs < 2 { 0.0 } else { 1.0 - self.key_share() }
     }
 
     fn entries(&self) -> u64 {
@@ -101,8 +91,7 @@ pub struct Space {
 
 impl Space {
     pub(crate) fn of(picker: &Picker<'_>) -> Space {
-        let kept = picker.number_kept();
-        let sizes = Sizes::of(picker.version, &above(picker.version), kept);
+        let sizes = Sizes::of(picker.version, &above(picker.version));
         let mut candidates = Vec::new();
         in_last_level(picker, &mut candidates);
         let last = picker.version.level(picker.version.last_level());
@@ -110,10 +99,7 @@ impl Space {
         let in_last: f64 = guards
             .filter(|guard| !guard.tables.iter().any(|table| table.damage.is_unreadable()))
             .map(|guard| {
-                // In an unordered tree no reader sees what the candidates drop.
-                let for_all =
-                    if picker.version.unordered { 1.0 } else { picker.share_for_all(&guard.tables) };
-                guard.stale_share(kept).min(for_all) * guard.bytes_with_values()
+                guard.stale_share().min(picker.share_for_all(&guard.tables)) * guard.bytes_with_values()
             })
             .sum();
         let tables_above = picker.version.tables().filter(|(n, _)| *n < picker.version.last_level());
@@ -126,11 +112,6 @@ impl Space {
 }
 
 impl Picker<'_> {
-    /// How many versions of a key merges keep; `None`: all, or it is not known.
-    fn number_kept(&self) -> Option<u64> {
-        if self.version.unordered { self.kept_versions.number() } else { Some(1) }
-    }
-
     /// The share of the bytes of these tables whose entries are all newer than what the oldest reader sees.
     fn share_for_all<'t>(&self, tables: impl IntoIterator<Item = &'t Arc<LiveTable>>) -> f64 {
         let Some(oldest) = self.oldest_snapshot else { return 1.0 };
@@ -155,21 +136,25 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(version: &Version, above: &[Above], kept: Option<u64>) -> Sizes {
+    fn of(version: &Version, above: &[Above]) -> Sizes {
         let last = version.level(version.last_level());
-        // What is above the last level of an unordered version hides nothing below it.
-        let above = if version.unordered { &[] } else { above };
         let of_level0 = version.level0.iter().map(|table| table.values);
         let values = of_level0.chain(version.guards().map(|(_, _, guard)| guard.values)).sum::<ValueSum>();
-        let in_last: f64 = last.guards.iter().map(|g| g.stale_share(kept) * g.bytes_with_values()).sum();
-        let tables_above = match version.unordered {
-            true => 0.0,
-            false => (version.bytes() - last.bytes()).min(last.bytes()) as f64,
+        let sizes = Sizes {
+            tables: version.bytes() as f64,
+            values: values.bytes as f64,
+            stale: 0.0,
+            stale_above: 0.0,
         };
+        if version.unordered {
+            // There all versions are wanted.
+            return sizes;
+        }
+        let in_last: f64 = last.guards.iter().map(|g| g.stale_share() * g.bytes_with_values()).sum();
+        let tables_above = (version.bytes() - last.bytes()).min(last.bytes()) as f64;
         let values_above: f64 = above.iter().map(|above| above.stale).sum();
         let stale_above = tables_above * STALE_SHARE_ABOVE + values_above;
-        let stale = in_last + stale_above;
-        Sizes { tables: version.bytes() as f64, values: values.bytes as f64, stale, stale_above }
+        Sizes { stale: in_last + stale_above, stale_above, ..sizes }
     }
 
     /// The approximate size as a multiple of the size of the newest versions.
@@ -230,14 +215,11 @@ fn above(version: &Version) -> Vec<Above> {
 /// many values, or overwrite or delete many.
 pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
     let above = above(picker.version);
-    let sizes = Sizes::of(picker.version, &above, picker.number_kept());
+    let sizes = Sizes::of(picker.version, &above);
     if sizes.amplification() <= sizes.target(picker.options) {
         return;
     }
     in_last_level(picker, candidates);
-    if picker.version.unordered {
-        return;
-    }
     for Above { level, guard, rewritten, stale } in above {
         let score = stale / rewritten;
         if score >= MIN_STALE_SHARE {
@@ -247,18 +229,17 @@ pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
 }
 
 fn in_last_level(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
-    let (last, kept) = (picker.version.last_level(), picker.number_kept());
+    if picker.version.unordered {
+        return;
+    }
+    let last = picker.version.last_level();
     for (guard, g) in picker.version.level(last).guards.iter().enumerate() {
-        let (share, min_share) = (g.stale_share(kept), g.min_stale_share());
+        let (share, min_share) = (g.stale_share(), g.min_stale_share());
         // A merge keeps two versions of a key if the oldest snapshot lies between them. A table with entries on
         // both sides of the snapshot may be full of such pairs. Only newer tables can then make another merge
         // worthwhile.
         let parted = |seq| g.tables.iter().any(|t| t.meta.min_seq <= seq && seq < t.meta.max_seq);
-        let in_vain = |seq| match picker.version.unordered {
-            // What is newer than a reader makes nothing expire for it.
-            true => g.tables.iter().any(|t| t.meta.max_seq > seq),
-            false => parted(seq) && g.bytes_after(seq) as f64 / (g.bytes().max(1) as f64) < min_share,
-        };
+        let in_vain = |seq| parted(seq) && g.bytes_after(seq) as f64 / (g.bytes().max(1) as f64) < min_share;
         if share >= min_share && !picker.oldest_snapshot.is_some_and(in_vain) {
             let score = share * g.bytes_with_values() / g.bytes().max(1) as f64;
             candidates.push(Candidate { reason: Reason::Space, level: last, guard, score });
@@ -269,20 +250,18 @@ fn in_last_level(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
 /// The estimated bytes of older versions in a tree, with their values: those that compactions have not met yet, and those that they keep for a
 /// reader.
 pub fn stale_bytes(version: &Version) -> u64 {
-    Sizes::of(version, &above(version), Some(1)).stale as u64
+    Sizes::of(version, &above(version)).stale as u64
 }
 
-/// The estimated bytes of versions in an unordered tree, with their values, of which keys have more than `kept`. Tables without a sketch count as if they had
-/// none.
+/// The estimated bytes of versions in an unordered tree, with their values, that follow more than `kept` of the same key. Rather too low: keys with fewer
+/// versions count as if they had so many.
 pub fn bytes_beyond(version: &Version, kept: u64) -> u64 {
-    let of_guard = |guard: &Guard| match guard.keys_of_entries() {
-        Some(keys) => (1.0 - kept as f64 * keys).max(0.0) * guard.bytes_with_values(),
-        None => 0.0,
-    };
+    let of_guard =
+        |guard: &Guard| (1.0 - kept as f64 * guard.key_share()).max(0.0) * guard.bytes_with_values();
     version.guards().map(|(_, _, guard)| of_guard(guard)).sum::<f64>() as u64
 }
 
 #[cfg(test)]
 pub(super) fn amplification(version: &Version) -> f64 {
-    Sizes::of(version, &above(version), Some(1)).amplification()
+    Sizes::of(version, &above(version)).amplification()
 }

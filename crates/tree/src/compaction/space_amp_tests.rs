@@ -2,7 +2,7 @@
 
 use super::space_amp::{amplification, bytes_beyond};
 use crate::test_support::{Fixture, TableSpec, inputs, tree_options};
-use crate::{KeptVersions, Reason, Sketch, Tree, TreeOptions, VersionEdit};
+use crate::{Reason, Sketch, Tree, TreeOptions, VersionEdit};
 use base::SegmentShare;
 
 /// A tree of these tables. Each table with a number has ten keys, numbered from it on; the others have no sketch.
@@ -72,37 +72,18 @@ fn guards_with_many_older_versions_are_merged_when_the_tree_has_too_many() {
     assert!(stricter.is_due(None));
 }
 
+/// They are told, and no reason to merge.
 #[test]
-fn in_an_unordered_tree_versions_beyond_their_number_are_old() {
+fn in_an_unordered_tree_versions_beyond_their_number_are_estimated() {
     let mut fixture = Fixture::new();
-    let mut of = |kept: KeptVersions| {
-        let tree = fixture.unordered_tree(space(1.2), &[(3, "m")], &[]);
-        let mut tree = filled(&mut fixture, tree, &OVERWRITTEN, |_| 0);
-        tree.set_kept_versions(kept);
-        (kept.number().map(|kept| bytes_beyond(tree.version(), kept)), tree)
-    };
-    // All versions are wanted, or it is not known which.
-    for kept in [KeptVersions::All, KeptVersions::Unknown] {
-        let (beyond, mut tree) = of(kept);
-        assert!(beyond.is_none() && tree.pick(None).is_none() && tree.space(None).reclaimable == 0);
-    }
+    let options = TreeOptions { counts_versions: true, ..space(1.2) };
+    let tree = fixture.unordered_tree(options, &[(3, "m")], &[]);
+    let mut tree = filled(&mut fixture, tree, &OVERWRITTEN, |_| 0);
     // Of each of ten keys three, and of eight of twelve keys two.
-    let (beyond, mut tree) = of(KeptVersions::Newest(1));
-    assert!(beyond.unwrap().abs_diff(2800) <= 20, "{beyond:?}");
-    let plan = tree.pick(None).unwrap();
-    assert_eq!((plan.reason, inputs(&plan).len()), (Reason::Space, 3));
-    let (beyond, mut tree) = of(KeptVersions::Newest(2));
-    assert!(beyond.unwrap().abs_diff(1000) <= 20, "{beyond:?}");
-    assert!(tree.space(None).reclaimable.abs_diff(1000) <= 20);
-    assert_eq!(tree.pick(None).map(|plan| plan.reason), Some(Reason::Space));
-    let (beyond, mut tree) = of(KeptVersions::Newest(3));
-    assert!(beyond == Some(0) && tree.pick(None).is_none());
-    // A reader that began after all of this changes nothing. For one from before the newest of it, what is newer makes nothing expire.
-    let (_, mut tree) = of(KeptVersions::Newest(1));
-    assert!(tree.space(Some(9)).reclaimable.abs_diff(2800) <= 20);
-    assert_eq!(tree.pick(Some(9)).map(|plan| plan.reason), Some(Reason::Space));
-    let (_, mut tree) = of(KeptVersions::Newest(1));
-    assert!(tree.pick(Some(3)).is_none() && tree.space(Some(3)).reclaimable == 0);
+    for (kept, bytes) in [(1, 2800), (2, 1000), (3, 0)] {
+        assert!(bytes_beyond(tree.version(), kept).abs_diff(bytes) <= 20, "{kept}");
+    }
+    assert!(tree.pick(None).is_none() && tree.space(None).reclaimable == 0);
 }
 
 #[test]

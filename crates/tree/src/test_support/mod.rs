@@ -25,6 +25,7 @@ pub(crate) fn tree_options() -> TreeOptions {
         min_piece_bytes: 0,
         guard_bytes: 0,
         space_target: 10.0,
+        counts_versions: false,
         table: table::TableOptions::default(),
     }
 }

@@ -5,9 +5,9 @@
 
 mod install;
 
+use crate::TreeOptions;
 use crate::compaction::{self, PickBlocked, Picker, Plan, Space};
 use crate::version::{LiveTable, Version, VersionEdit};
-use crate::{KeptVersions, TreeOptions};
 use base::{Result, Seq, Time};
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -25,7 +25,6 @@ pub struct Tree {
     free_space: Option<u64>,
     idle: bool,
     horizon: Option<Time>,
-    kept_versions: KeptVersions,
     /// What [`Tree::space`] has returned, for this version and reader. Weak, because a version keeps the files of its tables.
     space: Option<(Weak<Version>, Option<Seq>, Space)>,
 }
@@ -34,16 +33,7 @@ impl Tree {
     /// A tree whose current version is `version`.
     pub fn new(options: TreeOptions, version: Arc<Version>) -> Tree {
         let in_progress = Vec::new();
-        Tree {
-            options,
-            version,
-            in_progress,
-            free_space: None,
-            idle: false,
-            horizon: None,
-            kept_versions: KeptVersions::All,
-            space: None,
-        }
+        Tree { options, version, in_progress, free_space: None, idle: false, horizon: None, space: None }
     }
 
     /// Its options.
@@ -64,8 +54,8 @@ impl Tree {
     }
 
     fn picker(&self, oldest_snapshot: Option<Seq>) -> Picker<'_> {
-        let Tree { version, options, in_progress, .. } = self;
-        let Tree { free_space, idle, horizon, kept_versions, .. } = *self;
+        let Tree { version, options, in_progress, free_space, idle, horizon, .. } = self;
+        let (free_space, idle, horizon) = (*free_space, *idle, *horizon);
         let busy = in_progress.iter().flat_map(|plan| plan.numbers()).collect();
         let (requested_seq, rewritten_before) = (Seq::MAX, 0);
         Picker {
@@ -77,7 +67,6 @@ impl Tree {
             free_space,
             idle,
             horizon,
-            kept_versions,
             requested_seq,
             rewritten_before,
         }
@@ -108,13 +97,6 @@ impl Tree {
     /// Sets the time up to which versions must have ended to have expired; `None` if time alone makes none expire.
     pub fn set_horizon(&mut self, horizon: Option<Time>) {
         self.horizon = horizon;
-    }
-
-    /// Sets how many versions of a key merges of the tree keep, if it is unordered.
-    pub fn set_kept_versions(&mut self, kept: KeptVersions) {
-        if self.kept_versions != kept {
-            (self.kept_versions, self.space) = (kept, None);
-        }
     }
 
     /// The horizon at which more compactions may be due than at the present one; `None` if there is none.

@@ -27,8 +27,8 @@ pub struct Guard {
     pub(crate) charges: AtomicU64,
     /// The same for its values outside of the tree.
     pub(crate) value_charges: AtomicU64,
-    /// Its keys for each entry (`compaction/space_amp.rs`), computed at the first use.
-    pub(crate) distinct_share: OnceLock<f64>,
+    /// The share of keys among its entries (`compaction/space_amp.rs`), computed at the first use.
+    pub(crate) key_share: OnceLock<f64>,
 }
 
 /// The largest number of tables that share a key.
@@ -51,7 +51,7 @@ impl Guard {
             merge_cost,
             charges: AtomicU64::new(0),
             value_charges: AtomicU64::new(0),
-            distinct_share: OnceLock::new(),
+            key_share: OnceLock::new(),
         })
     }
 
