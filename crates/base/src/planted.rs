@@ -35,6 +35,8 @@ bugs! {
     RefuseTasksAtClose,
     /// the committer forgets to wake the tasks whose batches it has committed
     ForgetToWakeTasks,
+    /// the times of a data block are those of its first entry alone
+    TimesOfFirstEntry,
     /// the committer does not compare what a transaction has read that a task commits
     TasksForgetReads,
     /// a failed sync of the log is reported, but writes stay enabled

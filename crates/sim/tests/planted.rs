@@ -114,6 +114,7 @@ fn suite(bug: Bug) -> Suite {
         | Bug::ForgetEarlierRetention
         | Bug::AlterDespiteReaders
         | Bug::EndWithNewestRange
+        | Bug::TimesOfFirstEntry
         | Bug::AttachBelowVersions => VERSIONS,
         Bug::FilterDespiteReaders | Bug::FilterBesideReaders => FILTERS,
         Bug::JoinNewestFirst | Bug::JoinAcrossReaders | Bug::JoinWithoutOlder | Bug::JoinToDeletedRange => {

@@ -48,7 +48,7 @@ pub fn footer(data: &[u8]) -> bool {
     let decoded = match Footer::decode(&bytes, file, file_size) {
         Ok(footer) => footer,
         Err(DecodeError::Unknown(what, version)) => {
-            let known = [footer::VERSION, footer::UNPADDED, footer::SIZE_CLASS];
+            let known = [footer::VERSION, footer::UNPADDED, footer::SIZE_CLASS, footer::TIMED];
             assert!(what == "format version" && !known.contains(&version));
             return false;
         }

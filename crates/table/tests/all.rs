@@ -13,3 +13,4 @@ mod resident;
 mod salvage;
 mod shifted;
 mod size_class;
+mod times;

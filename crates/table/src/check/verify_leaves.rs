@@ -38,7 +38,9 @@ fn read_index(table: &Table) -> Result<Vec<(Mark, Handle)>> {
     let root = table.root()?;
     let mut level = vec![((Vec::new(), Trailer(u64::MAX)), root.footer.root)];
     let mut end = root.footer.properties.offset;
-    for _ in 0..root.footer.levels {
+    for above in (0..root.footer.levels).rev() {
+        // Only the lowest level may have times.
+        let has_times = above == 0 && root.footer.is_timed();
         let mut start = end - level.iter().map(|(_, handle)| u64::from(handle.size)).sum::<u64>().min(end);
         let first = start;
         let mut below: Vec<(Mark, Handle)> = Vec::new();
@@ -51,7 +53,7 @@ fn read_index(table: &Table) -> Result<Vec<(Mark, Handle)>> {
             start = handle.end();
             let bytes = table.read(*handle, Kind::Index, frame::MAX_PAYLOAD)?;
             let node = table.parse(bytes, Kind::Index, handle.offset)?;
-            children(table, &node, bound, &mut below)?;
+            children(table, &node, bound, has_times, &mut below)?;
         }
         end = first;
         level = below;
@@ -62,8 +64,14 @@ fn read_index(table: &Table) -> Result<Vec<(Mark, Handle)>> {
     Ok(level)
 }
 
-/// Appends the entries of an index node, which begins with `bound`.
-fn children(table: &Table, node: &Node, bound: &Mark, out: &mut Vec<(Mark, Handle)>) -> Result<()> {
+/// Appends the entries of an index node, which begins with `bound`, and has the times of its blocks or not.
+fn children(
+    table: &Table,
+    node: &Node,
+    bound: &Mark,
+    has_times: bool,
+    out: &mut Vec<(Mark, Handle)>,
+) -> Result<()> {
     let fault = |f: DecodeError| table.fault(f, node.offset);
     node.layout.check_heads(&node.bytes).map_err(fault)?;
     let mut at = EntryCursor::new();
@@ -78,7 +86,13 @@ fn children(table: &Table, node: &Node, bound: &Mark, out: &mut Vec<(Mark, Handl
         if !ordered || (i == 0 && mark != *bound) {
             return Err(fault(DecodeError::Corrupt("index entries are out of order")));
         }
-        out.push((mark, node.layout.handle(&node.bytes, i).map_err(fault)?));
+        let (handle, times) = node.handle_and_times(i).map_err(fault)?;
+        if times.is_some() != has_times {
+            return Err(fault(DecodeError::Corrupt(
+                "index entries with times, or without, in the wrong place",
+            )));
+        }
+        out.push((mark, handle));
     }
     Ok(())
 }

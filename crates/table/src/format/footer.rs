@@ -13,7 +13,7 @@
 //!
 //! In version 1 data blocks follow each other directly; in version 3 zero padding may lie between them. There is no version 2: in old test
 //! files this number stands for an unknown, newer version. Version 4 is that of size-class tables: the first part has value blocks, and
-//! the root is the directory of the rows, with 0 levels.
+//! the root is the directory of the rows, with 0 levels. Version 5 is version 3 with times in the lowest level of the index.
 
 use crate::format::decode_error::DecodeError;
 use crate::format::filter::FilterShape;
@@ -30,6 +30,8 @@ pub(crate) const BODY: usize = 60;
 pub(crate) const VERSION: u32 = 3;
 /// The version of size-class tables.
 pub(crate) const SIZE_CLASS: u32 = 4;
+/// The version of B+-trees whose index has the times of the entries of each data block.
+pub(crate) const TIMED: u32 = 5;
 /// The version without padding between data blocks.
 pub(crate) const UNPADDED: u32 = 1;
 const MAGIC: [u8; 8] = *b"cairntbl";
@@ -40,7 +42,7 @@ pub(crate) const MAX_LEVELS: u8 = 48;
 /// A decoded footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Footer {
-    /// [`VERSION`], [`UNPADDED`] or [`SIZE_CLASS`].
+    /// [`VERSION`], [`UNPADDED`], [`SIZE_CLASS`] or [`TIMED`].
     pub version: u32,
     pub file: u64,
     pub file_size: u64,
@@ -64,6 +66,12 @@ impl Footer {
     #[inline]
     pub(crate) fn is_size_class(&self) -> bool {
         self.version == SIZE_CLASS
+    }
+
+    /// Whether the index has the times of data blocks.
+    #[inline]
+    pub(crate) fn is_timed(&self) -> bool {
+        self.version == TIMED
     }
 
     /// The kind of the blocks of the first part.
@@ -110,7 +118,7 @@ impl Footer {
         if checksum(place(file, file_size, Kind::Version), &version.to_le_bytes()) != version_sum {
             return Err(DecodeError::Corrupt("checksum of the format version does not match"));
         }
-        if ![VERSION, UNPADDED, SIZE_CLASS].contains(&version) {
+        if ![VERSION, UNPADDED, SIZE_CLASS, TIMED].contains(&version) {
             return Err(DecodeError::Unknown("format version", version));
         }
         if checksum(place(file, file_size, Kind::Footer), &bytes[..BODY]) != sum {
@@ -174,9 +182,11 @@ mod tests {
 
     #[test]
     fn round_trips_and_refuses_every_flipped_bit() {
-        for other in
-            [Footer { version: UNPADDED, ..footer() }, Footer { version: SIZE_CLASS, levels: 0, ..footer() }]
-        {
+        for other in [
+            Footer { version: UNPADDED, ..footer() },
+            Footer { version: TIMED, ..footer() },
+            Footer { version: SIZE_CLASS, levels: 0, ..footer() },
+        ] {
             assert_eq!(Footer::decode(&other.encode(), 12, other.file_size), Ok(other));
             let wrong = Footer { levels: 1 - other.levels.min(1), ..other };
             assert!(Footer::decode(&wrong.encode(), 12, other.file_size).is_err());
@@ -199,7 +209,7 @@ mod tests {
     #[test]
     fn a_newer_version_is_refused_by_name() {
         let footer = footer();
-        for version in [0, 2, 5, 1 << 30] {
+        for version in [0, 2, 6, 1 << 30] {
             let bytes = Footer { version, ..footer }.encode();
             assert_eq!(
                 Footer::decode(&bytes, 12, footer.file_size),

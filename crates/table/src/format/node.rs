@@ -8,8 +8,9 @@
 //!         entry * count
 //!
 //! leaf entry  := suffix_len:varint  rest[suffix_len - 8 or none]  kind:u8  seq - base_seq:varint  value (what is left)
-//! index entry := suffix_len:varint  rest[suffix_len - 8 or none]  bound   offset:varint  size:varint
+//! index entry := suffix_len:varint  rest[suffix_len - 8 or none]  bound   offset:varint  size:varint  times
 //! bound       := 0 (before every version of the key) | 1 trailer:u64
+//! times       := in the lowest level of an index with times: the first time:varint  0, or 1 + from there to the last end:varint
 //! ```
 //!
 //! Heads are compared as integers; only entries with the head that is searched for are looked at further. An index
@@ -21,6 +22,7 @@
 
 use crate::format::decode_error::DecodeError;
 use crate::format::frame::Handle;
+use crate::format::options::BlockTimes;
 use base::codec::Reader;
 use base::{EntryKind, MAX_SEQ, Seq, Trailer, head};
 use std::cmp::Ordering;
@@ -300,14 +302,25 @@ impl Layout {
     /// The block that index entry `i` points to.
     #[inline]
     pub(crate) fn handle(&self, node: &[u8], i: usize) -> Result<Handle, DecodeError> {
+        Ok(self.handle_and_times(node, i)?.0)
+    }
+
+    /// The same, and the times of the block, if the index has them.
+    #[inline]
+    pub(crate) fn handle_and_times(
+        &self,
+        node: &[u8],
+        i: usize,
+    ) -> Result<(Handle, Option<BlockTimes>), DecodeError> {
         let entry = self.entry(node, i)?;
         let mut reader = Reader::new(entry.value(node));
-        let handle = (|| {
+        let found = (|| {
             let offset = reader.varint()?;
             let size = u32::try_from(reader.varint()?).ok()?;
-            reader.is_empty().then_some(Handle { offset, size })
+            let times = if reader.is_empty() { None } else { Some(BlockTimes::decode(&mut reader)?) };
+            reader.is_empty().then_some((Handle { offset, size }, times))
         })();
-        handle.ok_or(DecodeError::Corrupt("index entry without a block"))
+        found.ok_or(DecodeError::Corrupt("index entry without a block"))
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::format::frame::Handle;
 use crate::format::node::{AT_TRAILER, BEFORE_ALL, HEADER_LEN};
+use crate::format::options::BlockTimes;
 use base::codec::{put_varint, varint_len};
 use base::{MAX_SEQ, Seq, Trailer, head, shared_prefix};
 
@@ -121,10 +122,19 @@ impl NodeBuilder {
     }
 
     /// Adds an index entry: `trailer` is `u64::MAX` for a bound before every version of `key`.
-    pub(crate) fn add_child(&mut self, key: &[u8], trailer: Trailer, child: Handle) {
-        let mut value = Vec::with_capacity(16);
+    pub(crate) fn add_child(
+        &mut self,
+        key: &[u8],
+        trailer: Trailer,
+        child: Handle,
+        times: Option<BlockTimes>,
+    ) {
+        let mut value = Vec::with_capacity(32);
         put_varint(&mut value, child.offset);
         put_varint(&mut value, u64::from(child.size));
+        if let Some(times) = times {
+            times.encode(&mut value);
+        }
         self.add(key, trailer, &value);
     }
 

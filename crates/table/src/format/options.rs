@@ -1,6 +1,7 @@
 //! The options of a writer, the description of a finished table, and the names of table files.
 
 use crate::format::compression::Compression;
+use base::codec::{Reader, put_varint};
 use base::expiry::split_expiry;
 use base::{MAX_SEQ, Reference, SegmentShare, Seq, Time, Trailer};
 use std::sync::Arc;
@@ -111,6 +112,11 @@ impl TableTimes {
             && until.is_none_or(|until| self.earliest <= until)
     }
 
+    /// The times of the blocks in which the versions for such a query are, in a table that may have some.
+    pub fn wanted(&self, since: Option<Time>, until: Option<Time>) -> TimesWanted {
+        TimesWanted { since: since.filter(|_| !self.late), until }
+    }
+
     /// Those of a table whose versions all have this time, and no ends that are known.
     pub fn of_newest(time: Time) -> TableTimes {
         TableTimes { earliest: time, latest: time, first_end: Time::MAX, last_end: Time::MAX, late: false }
@@ -125,6 +131,69 @@ impl TableTimes {
             last_end: self.last_end.max(other.last_end),
             late: self.late || other.late,
         }
+    }
+}
+
+/// The versions that a walk needs: those that had not ended by `since`, and are not later than `until`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimesWanted {
+    /// `None`: however early they ended.
+    pub since: Option<Time>,
+    /// `None`: however late they are.
+    pub until: Option<Time>,
+}
+
+impl TimesWanted {
+    /// Whether a block with versions of these times may have some of them.
+    #[inline]
+    pub(crate) fn meet(&self, times: BlockTimes) -> bool {
+        self.since.is_none_or(|since| times.last_end >= since)
+            && self.until.is_none_or(|until| times.earliest <= until)
+    }
+
+    /// Whether all are needed.
+    #[inline]
+    pub(crate) fn is_all(&self) -> bool {
+        self.since.is_none() && self.until.is_none()
+    }
+}
+
+/// The times of the versions in a data block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockTimes {
+    /// That of the first version.
+    pub earliest: Time,
+    /// The end of the version that ended last; [`Time::MAX`] if one has no end.
+    pub last_end: Time,
+}
+
+impl BlockTimes {
+    /// The times of both.
+    #[inline]
+    pub(crate) fn and(self, other: BlockTimes) -> BlockTimes {
+        BlockTimes {
+            earliest: self.earliest.min(other.earliest),
+            last_end: self.last_end.max(other.last_end),
+        }
+    }
+
+    /// Appends the encoded times to `out`.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.earliest.micros());
+        // One more, so that 0 is free for no end. An end is not before the first version, and not the largest number.
+        let span = self.last_end.micros().saturating_sub(self.earliest.micros());
+        put_varint(out, if self.last_end == Time::MAX { 0 } else { span.saturating_add(1) });
+    }
+
+    /// Decodes [`BlockTimes::encode`].
+    #[inline]
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<BlockTimes> {
+        let (earliest, span) = (reader.varint()?, reader.varint()?);
+        let last_end = match span.checked_sub(1) {
+            None => Time::MAX,
+            Some(span) => Time::from_micros(earliest.checked_add(span)?),
+        };
+        Some(BlockTimes { earliest: Time::from_micros(earliest), last_end })
     }
 }
 

@@ -6,6 +6,7 @@ use crate::format::decode_error::DecodeError;
 use crate::format::frame::Handle;
 use crate::format::frame::{self, HEADER_LEN};
 use crate::format::node::Layout;
+use crate::format::options::BlockTimes;
 use base::Slice;
 use base::checksum::Place;
 use std::ops::Deref;
@@ -66,5 +67,14 @@ impl Node {
     #[inline]
     pub(crate) fn handle(&self, child: usize) -> std::result::Result<Handle, DecodeError> {
         self.layout.handle(&self.bytes, child)
+    }
+
+    /// The same, with the times of the block if the index has them.
+    #[inline]
+    pub(crate) fn handle_and_times(
+        &self,
+        child: usize,
+    ) -> std::result::Result<(Handle, Option<BlockTimes>), DecodeError> {
+        self.layout.handle_and_times(&self.bytes, child)
     }
 }

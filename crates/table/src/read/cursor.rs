@@ -2,6 +2,7 @@
 //!
 //! A cursor does no I/O before its first move, which reads the footer; only then the format is known.
 
+use crate::format::options::TimesWanted;
 use crate::read::leaf_cursor::LeafCursor;
 use crate::read::leaf_scan::LeafScan;
 use crate::read::row_cursor::RowCursor;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 pub struct TableCursor {
     table: Arc<Table>,
     walk: Walk<LeafCursor>,
+    wanted: TimesWanted,
 }
 
 /// Streams a table from its first entry to its last, past the block cache. See [`base::Cursor`]; it reads forward only.
@@ -98,7 +100,12 @@ impl Cursor for Unopened {
 impl Table {
     /// A cursor through the block cache, for reads. Does no I/O yet.
     pub fn cursor(self: &Arc<Self>) -> TableCursor {
-        TableCursor { table: Arc::clone(self), walk: Walk::Unopened(Unopened::default()) }
+        self.cursor_for(TimesWanted::default())
+    }
+
+    /// The same, for a walk that needs no other entries than these. It may show others.
+    pub fn cursor_for(self: &Arc<Self>, wanted: TimesWanted) -> TableCursor {
+        TableCursor { table: Arc::clone(self), walk: Walk::Unopened(Unopened::default()), wanted }
     }
 
     /// A cursor that reads ahead into a buffer of its own and leaves the cache alone. Does no I/O yet.
@@ -110,7 +117,12 @@ impl Table {
 impl TableCursor {
     #[inline]
     fn begin(&mut self) -> Result<&mut Walk<LeafCursor>> {
-        self.walk.begin(&self.table, LeafCursor::new, false)?;
+        if let Walk::Unopened(_) = &self.walk {
+            self.walk.begin(&self.table, LeafCursor::new, false)?;
+            if let Walk::Leaves(leaves) = &mut self.walk {
+                leaves.wanted = self.wanted;
+            }
+        }
         Ok(&mut self.walk)
     }
 }

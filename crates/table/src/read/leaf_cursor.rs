@@ -6,6 +6,7 @@
 
 use crate::format::decode_error::DecodeError;
 use crate::format::frame::Handle;
+use crate::format::options::TimesWanted;
 use crate::read::block::{Node, Payload};
 use crate::read::entry_cursor::EntryCursor;
 use crate::read::readahead::Readahead;
@@ -22,6 +23,8 @@ pub(crate) struct LeafCursor {
     block: Option<Node<Payload>>,
     at: EntryCursor,
     ahead: Readahead,
+    /// Data blocks with other times are left out.
+    pub(crate) wanted: TimesWanted,
 }
 
 /// An index node on the path. Nodes that stay with the table are referred to by number: cloning one would change a reference count
@@ -71,19 +74,20 @@ impl LeafCursor {
             block: None,
             at: EntryCursor::new(),
             ahead: Readahead::default(),
+            wanted: TimesWanted::default(),
         }
     }
 
-    /// Builds the path from the root to the data block that `toward` asks for.
-    fn descend_from_root(&mut self, toward: Toward<'_>) -> Result<()> {
+    /// Builds the path from the root to the data block that `toward` asks for. Returns false if that is left out.
+    fn descend_from_root(&mut self, toward: Toward<'_>) -> Result<bool> {
         self.ahead.restart(&self.table);
         self.block = None;
         self.path.clear();
         self.descend(PathNode::Root, toward)
     }
 
-    /// Extends the path by a node and its descendants down to the data block.
-    fn descend(&mut self, mut stop: PathNode, mut toward: Toward<'_>) -> Result<()> {
+    /// Extends the path by a node and its descendants down to the data block. Returns false if that is left out.
+    fn descend(&mut self, mut stop: PathNode, mut toward: Toward<'_>) -> Result<bool> {
         let levels = usize::from(self.table.root()?.footer.levels);
         loop {
             let node = stop.node(&self.table)?;
@@ -97,10 +101,14 @@ impl LeafCursor {
                 }
             };
             let child = child.map_err(|f| self.table.fault(f, node.offset))?;
-            let handle = node.handle(child).map_err(|f| self.table.fault(f, node.offset))?;
+            let found = node.handle_and_times(child).map_err(|f| self.table.fault(f, node.offset));
+            let (handle, times) = found?;
             self.path.push((stop, child));
             if self.path.len() == levels {
-                return self.enter(handle);
+                if !self.wanted.is_all() && times.is_some_and(|times| !self.wanted.meet(times)) {
+                    return Ok(false);
+                }
+                return self.enter(handle).map(|()| true);
             }
             stop = PathNode::of(&self.table, handle, child)?;
         }
@@ -118,12 +126,21 @@ impl LeafCursor {
     /// Moves to the first entry of the next data block; `back`: to the last entry of the one before.
     fn walk(&mut self, back: bool) -> Result<()> {
         self.ahead.step(&self.table, back);
+        self.walk_on(back)
+    }
+
+    /// Moves to the first entry of the next data block that is not left out; `back`: to the last entry of the one before.
+    fn walk_on(&mut self, back: bool) -> Result<()> {
         self.block = None;
         while let Some((stop, child)) = self.path.pop() {
             let neighbour = if back { child.checked_sub(1) } else { Some(child + 1) };
             let count = stop.node(&self.table)?.layout.count();
             if let Some(neighbour) = neighbour.filter(|n| *n < count) {
-                self.descend(stop, Toward::Child(neighbour, back))?;
+                if !self.descend(stop, Toward::Child(neighbour, back))? {
+                    // What follows is not read in one piece.
+                    self.ahead.interrupt();
+                    continue;
+                }
                 return if back { self.stand_on_last() } else { self.stand(0) };
             }
         }
@@ -175,14 +192,18 @@ impl Drop for LeafCursor {
 impl Cursor for LeafCursor {
     fn seek_to_first(&mut self) -> Result<()> {
         self.moving(|c| {
-            c.descend_from_root(Toward::First)?;
+            if !c.descend_from_root(Toward::First)? {
+                return c.walk_on(false);
+            }
             c.stand(0)
         })
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
         self.moving(|c| {
-            c.descend_from_root(Toward::Last)?;
+            if !c.descend_from_root(Toward::Last)? {
+                return c.walk_on(true);
+            }
             c.stand_on_last()
         })
     }
@@ -193,7 +214,9 @@ impl Cursor for LeafCursor {
             if let Some(i) = c.inside(key, trailer)? {
                 return c.stand(i);
             }
-            c.descend_from_root(Toward::Entry(key, trailer))?;
+            if !c.descend_from_root(Toward::Entry(key, trailer))? {
+                return c.walk_on(false);
+            }
             let (i, count) = c.search(key, trailer)?;
             if c.block.is_none() {
                 return Ok(());
@@ -208,7 +231,9 @@ impl Cursor for LeafCursor {
             if let Some(i) = c.inside(key, trailer)? {
                 return c.stand(i - 1);
             }
-            c.descend_from_root(Toward::Entry(key, trailer))?;
+            if !c.descend_from_root(Toward::Entry(key, trailer))? {
+                return c.walk_on(true);
+            }
             let (i, _) = c.search(key, trailer)?;
             if c.block.is_none() {
                 return Ok(());

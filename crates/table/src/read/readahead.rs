@@ -143,6 +143,11 @@ impl Readahead {
         (self.walks, self.back) = (true, back);
     }
 
+    /// Called when the walk leaves a block out: what it reads next is small again.
+    pub(crate) fn interrupt(&mut self) {
+        self.next = 0;
+    }
+
     /// Called when the next block is not a neighbour of this one.
     pub(crate) fn restart(&mut self, table: &Table) {
         self.leave(table, false);

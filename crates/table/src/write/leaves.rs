@@ -1,9 +1,12 @@
 //! The entries of a B+-tree: data blocks, and the index over them. `block_align.rs` decides where data blocks end.
 
+use crate::format::footer;
 use crate::format::frame::{self, Handle, Kind};
 use crate::format::node_builder::NodeBuilder;
+use crate::format::options::BlockTimes;
 use crate::write::block_align::BlockAligner;
 use crate::write::output::Output;
+use base::planted::{Bug, planted};
 use base::{Result, Trailer, shared_prefix};
 
 /// Bytes of an index node. Larger nodes make fewer levels; smaller ones waste less cache.
@@ -20,6 +23,8 @@ pub(super) struct Leaves {
     pages: BlockAligner,
     /// Lower bound of the block that is being built.
     bound: (Vec<u8>, Trailer),
+    /// The times of its entries, if these have times.
+    times: Option<BlockTimes>,
     index: Level,
     /// Last entry of the previous block.
     last: Option<(Vec<u8>, Trailer)>,
@@ -36,6 +41,7 @@ struct Child {
     key_end: usize,
     trailer: Trailer,
     handle: Handle,
+    times: Option<BlockTimes>,
 }
 
 impl Leaves {
@@ -45,12 +51,13 @@ impl Leaves {
             limit: 0,
             pages: BlockAligner::new(block_size),
             bound: (Vec::new(), Trailer(u64::MAX)),
+            times: None,
             index: Level::default(),
             last: None,
         }
     }
 
-    /// Adds an entry. Returns whether the entry before has the same key.
+    /// Adds an entry, with its times if it has some, as all or none of a table do. Returns whether the entry before has the same key.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -58,6 +65,7 @@ impl Leaves {
         key: &[u8],
         trailer: Trailer,
         value: &[u8],
+        times: Option<BlockTimes>,
     ) -> Result<bool> {
         let same_key = match self.block.last_key() {
             Some(last) => out.check_order(last, (key, trailer))?,
@@ -68,6 +76,11 @@ impl Leaves {
             self.begin_block(out, key, trailer)?;
         }
         self.block.add(key, trailer, value);
+        if let Some(times) = times {
+            let all = self.times.map_or(times, |all| all.and(times));
+            self.times =
+                Some(if planted(Bug::TimesOfFirstEntry) { self.times.unwrap_or(times) } else { all });
+        }
         Ok(same_key)
     }
 
@@ -108,7 +121,7 @@ impl Leaves {
         *last = trailer;
         let block = &mut self.block;
         let handle = out.aligned_block(Kind::Data, &mut self.pages, next, |bytes| block.write_to(bytes));
-        self.index.push(&self.bound.0, self.bound.1, handle);
+        self.index.push(&self.bound.0, self.bound.1, handle, self.times.take());
         out.flush()
     }
 
@@ -118,15 +131,17 @@ impl Leaves {
         Ok(self.last.take().map_or_else(Vec::new, |(key, _)| key))
     }
 
-    /// Writes the index from the level above the data up to the root; returns the root and the number of levels.
-    pub(super) fn write_index(&mut self, out: &mut Output) -> Result<(Handle, u8)> {
+    /// Writes the index from the level above the data up to the root; returns the version of the format, the root and the number of levels.
+    pub(super) fn write_index(&mut self, out: &mut Output) -> Result<(u32, Handle, u8)> {
         let mut below = std::mem::take(&mut self.index);
+        let has_times = below.children.iter().all(|child| child.times.is_some());
+        let version = if has_times { footer::TIMED } else { footer::VERSION };
         let mut levels = 0;
         loop {
             below = write_level(out, &below)?;
             levels += 1;
             if let [root] = &below.children[..] {
-                return Ok((root.handle, levels));
+                return Ok((version, root.handle, levels));
             }
         }
     }
@@ -145,20 +160,20 @@ fn write_level(out: &mut Output, below: &Level) -> Result<Level> {
             && node.estimated_len() + node.estimated_cost(key, &[0; 9]) > INDEX_NODE
         {
             let (key, trailer) = first.take().unwrap_or((b"", Trailer(u64::MAX)));
-            level.push(key, trailer, out.block(Kind::Index, true, |bytes| node.write_to(bytes)));
+            level.push(key, trailer, out.block(Kind::Index, true, |bytes| node.write_to(bytes)), None);
             out.flush()?;
         }
         first.get_or_insert((key, child.trailer));
-        node.add_child(key, child.trailer, child.handle);
+        node.add_child(key, child.trailer, child.handle, child.times);
     }
     let (key, trailer) = first.unwrap_or((b"", Trailer(u64::MAX)));
-    level.push(key, trailer, out.block(Kind::Index, true, |bytes| node.write_to(bytes)));
+    level.push(key, trailer, out.block(Kind::Index, true, |bytes| node.write_to(bytes)), None);
     Ok(level)
 }
 
 impl Level {
-    fn push(&mut self, key: &[u8], trailer: Trailer, handle: Handle) {
+    fn push(&mut self, key: &[u8], trailer: Trailer, handle: Handle, times: Option<BlockTimes>) {
         self.keys.extend_from_slice(key);
-        self.children.push(Child { key_end: self.keys.len(), trailer, handle });
+        self.children.push(Child { key_end: self.keys.len(), trailer, handle, times });
     }
 }

@@ -8,7 +8,7 @@ use crate::format::filter::{self, FilterShape};
 use crate::format::footer::{self, Footer};
 use crate::format::frame::{Handle, Kind};
 use crate::format::options::{
-    TableFormat, TableMeta, TableOptions, TableOwner, UNNUMBERED, filter_hash, table_file_name,
+    BlockTimes, TableFormat, TableMeta, TableOptions, TableOwner, UNNUMBERED, filter_hash, table_file_name,
 };
 use crate::format::properties;
 use crate::write::leaves::Leaves;
@@ -16,7 +16,7 @@ use crate::write::output::Output;
 use crate::write::rows::Rows;
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::planted::{Bug, planted};
-use base::{Error, Result, Trailer};
+use base::{Error, Result, Time, Trailer};
 use env::Env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -115,11 +115,28 @@ impl TableWriter {
     /// Like [`TableWriter::add`], for a caller that already has the key's hash ([`TableOptions::filter_hash`]).
     #[inline]
     pub fn add_hashed(&mut self, key: &[u8], hash: u64, trailer: Trailer, value: &[u8]) -> Result<()> {
+        self.add_timed(key, hash, trailer, value, None)
+    }
+
+    /// The same with the time of the entry, and the one at which it ended ([`Time::MAX`]: it has not, or that is not known), not before it. A B+-tree
+    /// whose entries all have times lets walks leave blocks out ([`Table::cursor_for`](crate::Table::cursor_for)).
+    #[inline]
+    pub fn add_timed(
+        &mut self,
+        key: &[u8],
+        hash: u64,
+        trailer: Trailer,
+        value: &[u8],
+        times: Option<(Time, Time)>,
+    ) -> Result<()> {
         if key.len() > MAX_KEY_LEN || value.len() > MAX_VALUE_LEN {
             return Err(self.too_long(key, value));
         }
         let same_key = match &mut self.body {
-            Body::Leaves(leaves) => leaves.add(&mut self.out, key, trailer, value)?,
+            Body::Leaves(leaves) => {
+                let times = times.map(|(earliest, last_end)| BlockTimes { earliest, last_end });
+                leaves.add(&mut self.out, key, trailer, value, times)?
+            }
             Body::Rows(rows) => rows.add(&mut self.out, key, trailer, value)?,
         };
         if self.meta.entries == 0 {
@@ -205,10 +222,7 @@ impl TableWriter {
     /// Writes the index or the rows. Returns the version of the format, the root or the directory, and the number of levels.
     fn write_index(&mut self) -> Result<(u32, Handle, u8)> {
         match &mut self.body {
-            Body::Leaves(leaves) => {
-                let (root, levels) = leaves.write_index(&mut self.out)?;
-                Ok((footer::VERSION, root, levels))
-            }
+            Body::Leaves(leaves) => leaves.write_index(&mut self.out),
             Body::Rows(rows) => Ok((footer::SIZE_CLASS, rows.write_rows(&mut self.out)?, 0)),
         }
     }

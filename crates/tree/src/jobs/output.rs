@@ -69,9 +69,10 @@ impl<'a> Output<'a> {
         value: &[u8],
     ) -> Result<()> {
         self.sketch.add(hash);
-        if let Some(times_of) = self.context.times {
-            self.note_times(times_of(key, value).ok_or_else(|| no_version(key))?);
-        }
+        let times = match self.context.times {
+            Some(times_of) => Some(self.note_times(times_of(key, value).ok_or_else(|| no_version(key))?)),
+            None => None,
+        };
         self.bytes += key.len() + value.len();
         let writer = match &mut self.writer {
             Some(writer) => writer,
@@ -82,13 +83,15 @@ impl<'a> Output<'a> {
                 self.writer.insert(TableWriter::create(env, dir, number, &options)?)
             }
         };
-        writer.add_hashed(key, hash, trailer, value)
+        writer.add_timed(key, hash, trailer, value, times)
     }
 
-    fn note_times(&mut self, (time, end): (Time, Time)) {
+    /// Notes the time of an entry and its end for the table. Returns both, the end not before the time.
+    fn note_times(&mut self, (time, end): (Time, Time)) -> (Time, Time) {
         let (late, end) = (self.context.late, end.max(time));
         let times = TableTimes { earliest: time, latest: time, first_end: end, last_end: end, late };
         self.times = Some(self.times.map_or(times, |all| all.and(times)));
+        (time, end)
     }
 
     /// The approximate size of the current table, in bytes.

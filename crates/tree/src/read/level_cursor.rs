@@ -8,7 +8,7 @@ use super::table_cursor::LiveTableCursor;
 use crate::version::{Guard, Level, LiveTable, key_bounds};
 use base::{Cursor, Result, Seq, Slice, Time, Trailer, shared_prefix};
 use std::sync::Arc;
-use table::TableCursor;
+use table::{TableCursor, TimesWanted};
 
 /// The keys that a reader requests, from an inclusive start to an exclusive end. Tables outside of it are not read, so
 /// their damage does not affect the reader.
@@ -39,13 +39,13 @@ impl KeyRange {
         KeyRange { hash, ..self }
     }
 
-    /// The same range of keys, for a query that needs versions that had not ended by then. Tables that have none are not read.
+    /// The same range of keys, for a query that needs versions that had not ended by then. Tables and blocks that have none are not read.
     pub fn since(self, time: Time) -> KeyRange {
         KeyRange { since: Some(time), ..self }
     }
 
     /// The same range of keys, for a query that needs no version after this time, neither the end of one before, if that is the next one.
-    /// Tables that begin later are not read.
+    /// Tables and blocks that begin later are not read.
     pub fn until(self, time: Option<Time>) -> KeyRange {
         KeyRange { until: time, ..self }
     }
@@ -53,6 +53,11 @@ impl KeyRange {
     /// The same range of keys, for a reader that wants entries newer than `seq` only. Tables that have none are not read.
     pub fn newer_than(self, seq: Seq) -> KeyRange {
         KeyRange { newer_than: seq, ..self }
+    }
+
+    /// The times of the blocks of a table that are needed.
+    pub(crate) fn times_wanted(&self, table: &LiveTable) -> TimesWanted {
+        table.meta.times.map(|times| times.wanted(self.since, self.until)).unwrap_or_default()
     }
 
     pub(crate) fn meets(&self, table: &LiveTable) -> bool {
@@ -128,11 +133,11 @@ impl LevelCursor {
         let mut tables = guard.tables.iter().filter(|t| self.range.meets(t));
         let (first, second) = (tables.next(), tables.next());
         if let (Some(table), None) = (first, second) {
-            return GuardCursor::One(LiveTableCursor::of(table));
+            return GuardCursor::One(LiveTableCursor::of(table, &self.range));
         }
         let found: Vec<_> = first.into_iter().chain(second).chain(tables).collect();
         let (smallest, largest) = key_bounds(found.iter().copied());
-        let children = found.into_iter().map(LiveTableCursor::of).collect();
+        let children = found.into_iter().map(|t| LiveTableCursor::of(t, &self.range)).collect();
         GuardCursor::Merge(MergeCursor::new(children, shared_prefix(smallest, largest)))
     }
 

@@ -58,7 +58,7 @@ impl Version {
         charges: &'a Arc<ReadCharges>,
         range: &'a KeyRange,
     ) -> impl Iterator<Item = TreeSource> + 'a {
-        let level0 = self.level0.iter().filter(|t| range.meets(t)).map(LiveTableCursor::of);
+        let level0 = self.level0.iter().filter(|t| range.meets(t)).map(|t| LiveTableCursor::of(t, range));
         let levels = self.levels.iter().filter(|l| l.tables() > 0);
         let levels = levels.map(|l| LevelCursor::new(l.clone(), charges.clone(), range.clone()));
         level0.map(TreeSource::Table).chain(levels.map(TreeSource::Level))

@@ -1,5 +1,6 @@
 //! A cursor over one table of a version, which marks damage that it meets.
 
+use super::level_cursor::KeyRange;
 use crate::version::LiveTable;
 use base::{Cursor, MAX_SEQ, Result, Seq, Slice, Trailer, compare_keys};
 use std::sync::Arc;
@@ -51,9 +52,9 @@ impl<C: Cursor> LiveTableCursor<C> {
 }
 
 impl LiveTableCursor<TableCursor> {
-    /// A cursor over a table, for readers.
-    pub(crate) fn of(table: &Arc<LiveTable>) -> Self {
-        LiveTableCursor::new(table.clone(), table.table.cursor(), false)
+    /// A cursor over a table, for readers of a range, which shows the entries of the range and possibly others.
+    pub(crate) fn of(table: &Arc<LiveTable>, range: &KeyRange) -> Self {
+        LiveTableCursor::new(table.clone(), table.table.cursor_for(range.times_wanted(table)), false)
     }
 }
 
