@@ -144,6 +144,8 @@ impl LeafCursor {
                 return if back { self.stand_on_last() } else { self.stand(0) };
             }
         }
+        // A seek that was put off before is over.
+        self.ahead.nonblocking.wanted = None;
         Ok(())
     }
 

@@ -135,6 +135,9 @@ impl Leaves {
     pub(super) fn write_index(&mut self, out: &mut Output) -> Result<(u32, Handle, u8)> {
         let mut below = std::mem::take(&mut self.index);
         let has_times = below.children.iter().all(|child| child.times.is_some());
+        if !has_times {
+            below.children.iter_mut().for_each(|child| child.times = None);
+        }
         let version = if has_times { footer::TIMED } else { footer::VERSION };
         let mut levels = 0;
         loop {
