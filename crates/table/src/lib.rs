@@ -37,8 +37,8 @@ pub use check::salvage::SalvageCursor;
 pub use check::survey::{Gap, Survey};
 pub use format::compression::Compression;
 pub use format::options::{
-    KEY_TIME_LEN, TableExpiry, TableFormat, TableMeta, TableOptions, TableOwner, TableTimes, TimesWanted,
-    parse_table_file_name, table_file_name,
+    KEY_TIME_LEN, TableExpiry, TableFormat, TableMeta, TableOptions, TableOwner, TableTimes, TimesOf,
+    TimesWanted, Wanted, parse_table_file_name, table_file_name,
 };
 pub use read::cursor::{ScanCursor, TableCursor};
 pub use read::nonblocking_read::PendingRead;

@@ -38,7 +38,7 @@ mod version;
 pub use compaction::{PickBlocked, Plan, Reason, Space, bytes_beyond, expired_bytes, stale_bytes};
 pub use jobs::{
     CompactionFilter, EvictedCuts, EvictedTables, EvictionSink, FilterDecision, FilterEntry, Filtered,
-    FoldedCursor, IngestWriter, JobContext, JobOutput, Kept, TimesOf, compact, flush, merge_flushed,
+    FoldedCursor, IngestWriter, JobContext, JobOutput, Kept, compact, flush, merge_flushed,
 };
 pub use manifest::{
     DatabaseEdit, KeyspaceDescription, KeyspaceState, LogClosed, Manifest, ManifestError, ManifestReader,

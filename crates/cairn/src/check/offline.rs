@@ -2,13 +2,14 @@
 //! `Database::check`.
 
 use super::hash_logs::HashLogCheck;
-use crate::open::{Files, LOCK_FILE_NAME, keyspace_options, no_database, unfinished};
+use super::report::CheckedTree;
+use crate::open::{Files, LOCK_FILE_NAME, keyspace_options, no_database, times_of, unfinished};
 use crate::state::{DbInner, KeyspaceInner, KeyspaceState, ReadState, Tables};
 use crate::types::{CheckProgress, CheckReport, Options};
 use crate::wal::{LogRecord, check_dropped, replay};
 use base::{Error, ErrorKind, Result};
 use env::{Env, RealEnv};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use tree::{Manifest, Version, manifest_file_name};
@@ -76,7 +77,14 @@ pub fn check_in(
             Ok(_) => {}
         }
     }
-    report.check_tables(&versions, &space.segments, progress, &|| Ok(()))?;
+    let histories: BTreeSet<u64> =
+        state.keyspaces.values().filter_map(|k| k.description.history_of).collect();
+    let trees = state.keyspaces.iter().map(|(id, keyspace)| {
+        let is_historical = keyspace.description.history_of.is_some();
+        let times_of = times_of(is_historical, histories.contains(id));
+        CheckedTree { version: &keyspace.version, times_of }
+    });
+    report.check_tables(&trees.collect::<Vec<_>>(), &space.segments, progress, &|| Ok(()))?;
     for historical in state.keyspaces.values() {
         let primary = historical.description.history_of.and_then(|id| state.keyspaces.get(&id));
         if let Some(primary) = primary {
@@ -135,9 +143,13 @@ pub(crate) fn check_open(db: &DbInner, progress: &mut dyn FnMut(&CheckProgress))
     for (keyspace, read_state) in read_states.values() {
         report.check_invariants(&keyspace.name(), &read_state.version);
     }
-    let versions: Vec<&Version> = read_states.values().map(|(_, state)| &*state.version).collect();
+    let trees = read_states.values().map(|(keyspace, state)| {
+        let times_of = keyspace.times_of();
+        CheckedTree { version: &state.version, times_of }
+    });
+    let trees: Vec<_> = trees.collect();
     let go_on = || db.status.check_not_closed();
-    report.check_tables(&versions, &db.tables.segments, progress, &go_on)?;
+    report.check_tables(&trees, &db.tables.segments, progress, &go_on)?;
     for (keyspace, _) in read_states.values() {
         let Some(log) = &keyspace.hash_log else { continue };
         // Collections may move entries meanwhile, and the files stay.

@@ -4,13 +4,20 @@ use crate::open::Files;
 use crate::types::{CheckProgress, CheckReport, Problem};
 use base::{Error, ErrorKind, Result};
 use history::BothTrees;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use table::TimesOf;
 use tree::{KeyRange, LiveTable, MergeCursor, ReadCharges, Version, tables_of};
 use values::Segments;
 
 /// Most versions of a keyspace that are listed one by one.
 const MAX_LISTED: usize = 20;
+
+/// A tree that is checked, and what tells the times of its entries, if they are versions.
+pub(super) struct CheckedTree<'a> {
+    pub version: &'a Version,
+    pub times_of: Option<TimesOf>,
+}
 
 impl CheckReport {
     pub(crate) fn problem(&mut self, file: &str, offset: Option<u64>, what: String) {
@@ -29,14 +36,18 @@ impl CheckReport {
     }
 
     /// Checks all tables. When `go_on` fails, the caller may no longer read the files: the check ends and records nothing.
-    pub(crate) fn check_tables(
+    pub(super) fn check_tables(
         &mut self,
-        versions: &[&Version],
+        trees: &[CheckedTree<'_>],
         segments: &Segments,
         progress: &mut dyn FnMut(&CheckProgress),
         go_on: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
-        let tables = tables_of(versions.iter().copied());
+        let tables = tables_of(trees.iter().map(|tree| tree.version));
+        let timed = trees.iter().filter_map(|tree| Some((tree.version, tree.times_of?)));
+        let times_of: HashMap<u64, TimesOf> = timed
+            .flat_map(|(version, times_of)| version.tables().map(move |(_, t)| (t.meta.number, times_of)))
+            .collect();
         let bytes_total = tables.iter().map(|t| t.meta.file_size).sum();
         let mut done = 0;
         for table in tables {
@@ -47,7 +58,7 @@ impl CheckReport {
                 go_on()
             };
             step(0)?;
-            self.verify_table(table, segments, &mut step)?;
+            self.verify_table(table, times_of.get(&table.meta.number).copied(), segments, &mut step)?;
             done += table.meta.file_size;
         }
         progress(&CheckProgress { bytes_done: done, bytes_total, file: String::new() });
@@ -99,12 +110,13 @@ impl CheckReport {
     pub(crate) fn verify_table(
         &mut self,
         table: &LiveTable,
+        times_of: Option<TimesOf>,
         segments: &Segments,
         step: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<()> {
         let file = table::table_file_name(table.meta.number);
-        match table.table.verify(step) {
-            Ok(found) if found == table.meta_of_file() => {
+        match table.table.verify_with(times_of, step) {
+            Ok(found) if table.is_described_by(&found) => {
                 table.damage.clear();
                 self.entries += found.entries;
                 let mut read = table.meta.file_size;

@@ -13,9 +13,11 @@ use crate::types::CheckReport;
 use crate::wal::log_file_name;
 use base::{Error, ErrorKind, Result};
 use record::{SegmentKind, SegmentReader};
+use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tree::{LiveTable, Manifest, manifest_file_name, tables_of};
+use table::TimesOf;
+use tree::{LiveTable, Manifest, manifest_file_name};
 
 /// Pause between two background rounds.
 const ROUND_PAUSE: Duration = Duration::from_secs(1);
@@ -75,10 +77,10 @@ impl DbInner {
         let mut rate_limiter = ScrubPacer { db: self, rate, next: Duration::ZERO };
         self.status.check_not_closed()?;
         report.keyspaces = self.keyspaces().len();
-        for table in self.tables_in_use() {
+        for (table, times_of) in self.tables_in_use() {
             // Skips tables that a compaction has replaced meanwhile: scrubbing does not keep them alive.
             if let Some(table) = table.upgrade() {
-                self.scrub_table(&table, &mut rate_limiter, &mut report)?;
+                self.scrub_table(&table, times_of, &mut rate_limiter, &mut report)?;
             }
         }
         let before = report.problems.len();
@@ -91,22 +93,32 @@ impl DbInner {
         Ok(report)
     }
 
-    fn tables_in_use(&self) -> Vec<Weak<LiveTable>> {
+    /// All tables, each once, with what tells the times of their entries.
+    fn tables_in_use(&self) -> Vec<(Weak<LiveTable>, Option<TimesOf>)> {
         let state = self.state.lock();
-        let versions = state.keyspaces.values().map(|k| &**k.tree.version());
-        tables_of(versions).into_iter().map(Arc::downgrade).collect()
+        let (mut tables, mut seen) = (Vec::new(), HashSet::new());
+        for keyspace in state.keyspaces.values() {
+            let times_of = keyspace.inner.times_of();
+            for (_, table) in keyspace.tree.version().tables() {
+                if seen.insert(table.meta.number) {
+                    tables.push((Arc::downgrade(table), times_of));
+                }
+            }
+        }
+        tables
     }
 
     fn scrub_table(
         &self,
         table: &LiveTable,
+        times_of: Option<TimesOf>,
         rate_limiter: &mut ScrubPacer<'_>,
         report: &mut CheckReport,
     ) -> Result<()> {
         // The disk is to be read, not the operating system's cache.
         table.table.forget_pages();
         let (known, mut done) = (report.problems.len(), 0);
-        let verified = report.verify_table(table, &self.tables.segments, &mut |at| {
+        let verified = report.verify_table(table, times_of, &self.tables.segments, &mut |at| {
             let bytes = at.saturating_sub(done);
             done = at;
             match table.is_obsolete() {

@@ -121,7 +121,7 @@ impl Copied<'_> {
                     let bytes = done.saturating_sub(std::mem::replace(&mut before, done));
                     self.go_on(bytes)
                 })?;
-                match found == table.meta_of_file() {
+                match table.is_described_by(&found) {
                     true => Ok(()),
                     false => {
                         Err(Error::corruption(path, 0, "the table is not the one that the manifest names"))

@@ -12,7 +12,8 @@ use hashlog::HintFile;
 use memtable::Memtable;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tree::{FoldedCursor, JobContext, JobOutput, Kept, LiveTable, TimesOf, Tree, VersionEdit};
+use table::TimesOf;
+use tree::{FoldedCursor, JobContext, JobOutput, Kept, LiveTable, Tree, VersionEdit};
 
 /// Number of tables that are merged into one.
 const MERGED: usize = 16;
@@ -42,6 +43,15 @@ pub(crate) struct Replayed {
     pub operator: Option<Arc<dyn MergeOperator>>,
     /// Whether an entry that was replayed has an expiry.
     pub has_expiries: bool,
+}
+
+/// What tells the times of the entries of a tree: of one with the older versions of another, of one that has such, or of neither.
+pub(crate) fn times_of(is_historical: bool, has_history: bool) -> Option<TimesOf> {
+    match (is_historical, has_history) {
+        (true, _) => Some(history::times_of),
+        (false, true) => Some(history::primary_times_of),
+        (false, false) => None,
+    }
 }
 
 impl Replayed {
@@ -129,11 +139,7 @@ impl Replayed {
 
     /// What tells the times of entries in tables, if they are versions.
     pub(crate) fn times_of(&self) -> Option<TimesOf> {
-        match (self.history_of, self.historical) {
-            (Some(_), _) => Some(history::times_of),
-            (None, Some(_)) => Some(history::primary_times_of),
-            (None, None) => None,
-        }
+        times_of(self.history_of.is_some(), self.historical.is_some())
     }
 
     /// Writes a memtable to a table, and merges the tables that are then due.

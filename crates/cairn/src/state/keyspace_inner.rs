@@ -17,7 +17,8 @@ use hashlog::{HintFile, HintOwner};
 use history::Retention;
 use memtable::LogPlace;
 use std::sync::Arc;
-use tree::{Kept, ReadCharges, TimesOf};
+use table::TimesOf;
+use tree::{Kept, ReadCharges};
 use values::Segments;
 
 /// What a keyspace has to do with history.

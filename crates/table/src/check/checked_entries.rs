@@ -4,7 +4,7 @@ use crate::format::decode_error::DecodeError;
 use crate::format::filter;
 use crate::format::footer;
 use crate::format::frame::{self, Handle};
-use crate::format::options::{TableMeta, TableOwner, filter_hash};
+use crate::format::options::{BlockTimes, TableMeta, TableOwner, TableTimes, TimesOf, filter_hash};
 use crate::read::pinned_index::Line;
 use crate::read::table::Table;
 use base::{Result, Slice, Trailer, compare};
@@ -47,13 +47,27 @@ pub(super) struct CheckedEntries {
     owner: Option<TableOwner>,
     last: Option<Mark>,
     meta: TableMeta,
+    times_of: Option<TimesOf>,
+    /// The times of the entries since the last [`CheckedEntries::take_times`].
+    times: Option<BlockTimes>,
 }
 
 impl CheckedEntries {
-    pub(super) fn new(table: &Table, filter: Vec<Line>, probes: u8) -> Result<CheckedEntries> {
+    pub(super) fn new(
+        table: &Table,
+        filter: Vec<Line>,
+        probes: u8,
+        times_of: Option<TimesOf>,
+    ) -> Result<CheckedEntries> {
         let seq_shift = table.file.seq_shift;
         let meta = TableMeta { seq_shift, ..TableMeta::empty(table.number(), table.file_size()) };
-        Ok(CheckedEntries { filter, probes, owner: table.owner()?, last: None, meta })
+        let owner = table.owner()?;
+        Ok(CheckedEntries { filter, probes, owner, last: None, meta, times_of, times: None })
+    }
+
+    /// The times of the entries that were added since the last call; `None` if they are not known.
+    pub(super) fn take_times(&mut self) -> Option<BlockTimes> {
+        self.times.take()
     }
 
     /// Checks an entry against the one before it and the filter, and adds it to the properties.
@@ -86,6 +100,16 @@ impl CheckedEntries {
         }
         if trailer.expires() && !self.meta.count_expiry(value) {
             return Err(DecodeError::Corrupt("an entry has no expiry"));
+        }
+        if let Some(times_of) = self.times_of {
+            let (time, end) =
+                times_of(key, value).ok_or(DecodeError::Corrupt("an entry is no version of a value"))?;
+            let end = end.max(time);
+            let times =
+                TableTimes { earliest: time, latest: time, first_end: end, last_end: end, late: false };
+            self.meta.times = Some(self.meta.times.map_or(times, |all| all.and(times)));
+            let times = BlockTimes { earliest: time, last_end: end };
+            self.times = Some(self.times.map_or(times, |all| all.and(times)));
         }
         let last = self.last.get_or_insert_with(|| (Vec::new(), trailer));
         last.0.clear();

@@ -4,6 +4,7 @@
 use crate::check::checked_entries::{CheckedEntries, Mark, read_block};
 use crate::format::decode_error::DecodeError;
 use crate::format::frame::{self, Handle, Kind};
+use crate::format::options::BlockTimes;
 use crate::read::block::Node;
 use crate::read::entry_cursor::EntryCursor;
 use crate::read::table::Table;
@@ -18,11 +19,19 @@ pub(super) fn verify_leaves(
 ) -> Result<()> {
     let leaves = read_index(table)?;
     let mut next = 0;
-    for (i, (bound, handle)) in leaves.iter().enumerate() {
+    for (i, Leaf { bound, handle, times }) in leaves.iter().enumerate() {
         if handle.offset != next {
             return Err(table.fault(DecodeError::Corrupt("index and data blocks do not agree"), next));
         }
-        next = leaf(table, *handle, bound, leaves.get(i + 1).map(|(bound, _)| bound), entries)?;
+        next = leaf(table, *handle, bound, leaves.get(i + 1).map(|leaf| &leaf.bound), entries)?;
+        if let (Some(found), Some(times)) = (entries.take_times(), times)
+            && found != *times
+        {
+            return Err(table.fault(
+                DecodeError::Corrupt("times of the index and of the entries do not agree"),
+                handle.offset,
+            ));
+        }
         step(next.min(table.file_size()))?;
     }
     match next == table.root()?.footer.data_size {
@@ -31,20 +40,28 @@ pub(super) fn verify_leaves(
     }
 }
 
-/// Reads the index from the root down; returns the bounds and handles of the data blocks.
+/// A node of the index or a data block, as the level above describes it.
+struct Leaf {
+    bound: Mark,
+    handle: Handle,
+    times: Option<BlockTimes>,
+}
+
+/// Reads the index from the root down; returns what it says of the data blocks.
 ///
 /// Each level is stored before the one above it, and all levels together fill the space between filter and properties.
-fn read_index(table: &Table) -> Result<Vec<(Mark, Handle)>> {
+fn read_index(table: &Table) -> Result<Vec<Leaf>> {
     let root = table.root()?;
-    let mut level = vec![((Vec::new(), Trailer(u64::MAX)), root.footer.root)];
+    let bound = (Vec::new(), Trailer(u64::MAX));
+    let mut level = vec![Leaf { bound, handle: root.footer.root, times: None }];
     let mut end = root.footer.properties.offset;
     for above in (0..root.footer.levels).rev() {
         // Only the lowest level may have times.
         let has_times = above == 0 && root.footer.is_timed();
-        let mut start = end - level.iter().map(|(_, handle)| u64::from(handle.size)).sum::<u64>().min(end);
+        let mut start = end - level.iter().map(|child| u64::from(child.handle.size)).sum::<u64>().min(end);
         let first = start;
-        let mut below: Vec<(Mark, Handle)> = Vec::new();
-        for (bound, handle) in &level {
+        let mut below = Vec::new();
+        for Leaf { bound, handle, .. } in &level {
             if handle.offset != start {
                 return Err(
                     table.fault(DecodeError::Corrupt("index nodes do not follow each other"), handle.offset)
@@ -64,26 +81,22 @@ fn read_index(table: &Table) -> Result<Vec<(Mark, Handle)>> {
     Ok(level)
 }
 
-/// Appends the entries of an index node, which begins with `bound`, and has the times of its blocks or not.
-fn children(
-    table: &Table,
-    node: &Node,
-    bound: &Mark,
-    has_times: bool,
-    out: &mut Vec<(Mark, Handle)>,
-) -> Result<()> {
+/// Appends the entries of an index node, which begins with the bound `first`, and has the times of its blocks or not.
+fn children(table: &Table, node: &Node, first: &Mark, has_times: bool, out: &mut Vec<Leaf>) -> Result<()> {
     let fault = |f: DecodeError| table.fault(f, node.offset);
     node.layout.check_heads(&node.bytes).map_err(fault)?;
     let mut at = EntryCursor::new();
     at.enter(&node.bytes, &node.layout);
     for i in 0..node.layout.count() {
         at.move_to(&node.bytes, &node.layout, i).map_err(fault)?;
-        let mark = (at.key().to_vec(), at.trailer());
+        let bound = (at.key().to_vec(), at.trailer());
         let ordered = match out.last() {
-            Some((before, _)) => compare(&before.0, before.1, &mark.0, mark.1) == Ordering::Less,
+            Some(Leaf { bound: before, .. }) => {
+                compare(&before.0, before.1, &bound.0, bound.1) == Ordering::Less
+            }
             None => true,
         };
-        if !ordered || (i == 0 && mark != *bound) {
+        if !ordered || (i == 0 && bound != *first) {
             return Err(fault(DecodeError::Corrupt("index entries are out of order")));
         }
         let (handle, times) = node.handle_and_times(i).map_err(fault)?;
@@ -92,7 +105,7 @@ fn children(
                 "index entries with times, or without, in the wrong place",
             )));
         }
-        out.push((mark, handle));
+        out.push(Leaf { bound, handle, times });
     }
     Ok(())
 }

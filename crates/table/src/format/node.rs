@@ -302,10 +302,12 @@ impl Layout {
     /// The block that index entry `i` points to.
     #[inline]
     pub(crate) fn handle(&self, node: &[u8], i: usize) -> Result<Handle, DecodeError> {
-        Ok(self.handle_and_times(node, i)?.0)
+        let entry = self.entry(node, i)?;
+        let mut reader = Reader::new(entry.value(node));
+        read_handle(&mut reader).ok_or(NO_BLOCK)
     }
 
-    /// The same, and the times of the block, if the index has them.
+    /// The same, and the times of the block if the index has them.
     #[inline]
     pub(crate) fn handle_and_times(
         &self,
@@ -315,12 +317,11 @@ impl Layout {
         let entry = self.entry(node, i)?;
         let mut reader = Reader::new(entry.value(node));
         let found = (|| {
-            let offset = reader.varint()?;
-            let size = u32::try_from(reader.varint()?).ok()?;
+            let handle = read_handle(&mut reader)?;
             let times = if reader.is_empty() { None } else { Some(BlockTimes::decode(&mut reader)?) };
-            reader.is_empty().then_some((Handle { offset, size }, times))
+            reader.is_empty().then_some((handle, times))
         })();
-        found.ok_or(DecodeError::Corrupt("index entry without a block"))
+        found.ok_or(NO_BLOCK)
     }
 }
 
@@ -367,6 +368,16 @@ fn head_at(key: &[u8], start: usize) -> u64 {
         (None, Some(last)) if !suffix.is_empty() => u64::from_be_bytes(*last) << (64 - 8 * suffix.len()),
         _ => head(suffix),
     }
+}
+
+const NO_BLOCK: DecodeError = DecodeError::Corrupt("index entry without a block");
+
+/// The block at the beginning of the value of an index entry.
+#[inline]
+fn read_handle(reader: &mut Reader<'_>) -> Option<Handle> {
+    let offset = reader.varint()?;
+    let size = u32::try_from(reader.varint()?).ok()?;
+    Some(Handle { offset, size })
 }
 
 /// Reads an entry and tracks the position in the node.

@@ -121,23 +121,6 @@ impl NodeBuilder {
         self.entries.push(Pending { key_end, value_end, trailer });
     }
 
-    /// Adds an index entry: `trailer` is `u64::MAX` for a bound before every version of `key`.
-    pub(crate) fn add_child(
-        &mut self,
-        key: &[u8],
-        trailer: Trailer,
-        child: Handle,
-        times: Option<BlockTimes>,
-    ) {
-        let mut value = Vec::with_capacity(32);
-        put_varint(&mut value, child.offset);
-        put_varint(&mut value, u64::from(child.size));
-        if let Some(times) = times {
-            times.encode(&mut value);
-        }
-        self.add(key, trailer, &value);
-    }
-
     /// Appends the node to `out` and begins the next one.
     pub(crate) fn write_to(&mut self, out: &mut Vec<u8>) {
         let count = self.entries.len();
@@ -194,6 +177,16 @@ impl NodeBuilder {
         self.entries.clear();
         (self.min_seq, self.max_seq) = (MAX_SEQ, 0);
         (self.short, self.lens) = (0, 0);
+    }
+}
+
+/// Writes the value of an index entry over `value`.
+pub(crate) fn child_value(value: &mut Vec<u8>, child: Handle, times: Option<BlockTimes>) {
+    value.clear();
+    put_varint(value, child.offset);
+    put_varint(value, u64::from(child.size));
+    if let Some(times) = times {
+        times.encode(value);
     }
 }
 

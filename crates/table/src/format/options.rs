@@ -3,7 +3,7 @@
 use crate::format::compression::Compression;
 use base::codec::{Reader, put_varint};
 use base::expiry::split_expiry;
-use base::{MAX_SEQ, Reference, SegmentShare, Seq, Time, Trailer};
+use base::{MAX_SEQ, Reference, SegmentShare, Seq, Slice, Time, Trailer};
 use std::sync::Arc;
 
 /// How entries lie in a table. See `docs/format/table.md`.
@@ -89,6 +89,10 @@ impl Default for TableOptions {
     }
 }
 
+/// The time of an entry that is a version, by its key and value, and when it ended ([`Time::MAX`]: it has not, or that is not known); `None` if
+/// it is malformed.
+pub type TimesOf = fn(&[u8], &[u8]) -> Option<(Time, Time)>;
+
 /// The times of the versions in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableTimes {
@@ -112,7 +116,7 @@ impl TableTimes {
             && until.is_none_or(|until| self.earliest <= until)
     }
 
-    /// The times of the blocks in which the versions for such a query are, in a table that may have some.
+    /// The times of the blocks in which the versions for such a query are. The ends in a table with late versions tell nothing.
     pub fn wanted(&self, since: Option<Time>, until: Option<Time>) -> TimesWanted {
         TimesWanted { since: since.filter(|_| !self.late), until }
     }
@@ -134,6 +138,17 @@ impl TableTimes {
     }
 }
 
+/// What a walk over a table needs.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// The times of the versions.
+    pub times: TimesWanted,
+    /// The first key.
+    pub from: Slice,
+    /// The key after the last one; `None` is the end of all keys.
+    pub to: Option<Slice>,
+}
+
 /// The versions that a walk needs: those that had not ended by `since`, and are not later than `until`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimesWanted {
@@ -153,7 +168,7 @@ impl TimesWanted {
 
     /// Whether all are needed.
     #[inline]
-    pub(crate) fn is_all(&self) -> bool {
+    pub fn is_all(&self) -> bool {
         self.since.is_none() && self.until.is_none()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A cursor does no I/O before its first move, which reads the footer; only then the format is known.
 
-use crate::format::options::TimesWanted;
+use crate::format::options::Wanted;
 use crate::read::leaf_cursor::LeafCursor;
 use crate::read::leaf_scan::LeafScan;
 use crate::read::row_cursor::RowCursor;
@@ -14,7 +14,8 @@ use std::sync::Arc;
 pub struct TableCursor {
     table: Arc<Table>,
     walk: Walk<LeafCursor>,
-    wanted: TimesWanted,
+    /// For the walk.
+    wanted: Option<Box<Wanted>>,
 }
 
 /// Streams a table from its first entry to its last, past the block cache. See [`base::Cursor`]; it reads forward only.
@@ -100,12 +101,14 @@ impl Cursor for Unopened {
 impl Table {
     /// A cursor through the block cache, for reads. Does no I/O yet.
     pub fn cursor(self: &Arc<Self>) -> TableCursor {
-        self.cursor_for(TimesWanted::default())
+        self.cursor_for(None)
     }
 
-    /// The same, for a walk that needs no other entries than these. It may show others.
-    pub fn cursor_for(self: &Arc<Self>, wanted: TimesWanted) -> TableCursor {
-        TableCursor { table: Arc::clone(self), walk: Walk::Unopened(Unopened::default()), wanted }
+    /// The same, for a walk that needs no other entries than these; `None`: it needs all. It may show others, and may end where no more of
+    /// these follow.
+    pub fn cursor_for(self: &Arc<Self>, wanted: Option<Wanted>) -> TableCursor {
+        let (walk, wanted) = (Walk::Unopened(Unopened::default()), wanted.map(Box::new));
+        TableCursor { table: Arc::clone(self), walk, wanted }
     }
 
     /// A cursor that reads ahead into a buffer of its own and leaves the cache alone. Does no I/O yet.
@@ -120,7 +123,7 @@ impl TableCursor {
         if let Walk::Unopened(_) = &self.walk {
             self.walk.begin(&self.table, LeafCursor::new, false)?;
             if let Walk::Leaves(leaves) = &mut self.walk {
-                leaves.wanted = self.wanted;
+                leaves.wanted = self.wanted.take();
             }
         }
         Ok(&mut self.walk)

@@ -6,7 +6,7 @@
 
 use crate::format::decode_error::DecodeError;
 use crate::format::frame::Handle;
-use crate::format::options::TimesWanted;
+use crate::format::options::Wanted;
 use crate::read::block::{Node, Payload};
 use crate::read::entry_cursor::EntryCursor;
 use crate::read::readahead::Readahead;
@@ -23,8 +23,8 @@ pub(crate) struct LeafCursor {
     block: Option<Node<Payload>>,
     at: EntryCursor,
     ahead: Readahead,
-    /// Data blocks with other times are left out.
-    pub(crate) wanted: TimesWanted,
+    /// Data blocks that have nothing of this are left out. `None`: all are wanted.
+    pub(crate) wanted: Option<Box<Wanted>>,
 }
 
 /// An index node on the path. Nodes that stay with the table are referred to by number: cloning one would change a reference count
@@ -56,6 +56,9 @@ impl PathNode {
     }
 }
 
+/// A walk reads through blocks that it leaves out if they have no more bytes than this.
+const NEAR: u64 = 16 << 10;
+
 /// Which child to take on the way down.
 #[derive(Clone, Copy)]
 enum Toward<'a> {
@@ -74,20 +77,20 @@ impl LeafCursor {
             block: None,
             at: EntryCursor::new(),
             ahead: Readahead::default(),
-            wanted: TimesWanted::default(),
+            wanted: None,
         }
     }
 
-    /// Builds the path from the root to the data block that `toward` asks for. Returns false if that is left out.
-    fn descend_from_root(&mut self, toward: Toward<'_>) -> Result<bool> {
+    /// Builds the path from the root to the data block that `toward` asks for. Returns where that is, unless it is left out.
+    fn descend_from_root(&mut self, toward: Toward<'_>) -> Result<Option<Handle>> {
         self.ahead.restart(&self.table);
         self.block = None;
         self.path.clear();
         self.descend(PathNode::Root, toward)
     }
 
-    /// Extends the path by a node and its descendants down to the data block. Returns false if that is left out.
-    fn descend(&mut self, mut stop: PathNode, mut toward: Toward<'_>) -> Result<bool> {
+    /// Extends the path by a node and its descendants down to the data block. Returns where that is, unless it is left out.
+    fn descend(&mut self, mut stop: PathNode, mut toward: Toward<'_>) -> Result<Option<Handle>> {
         let levels = usize::from(self.table.root()?.footer.levels);
         loop {
             let node = stop.node(&self.table)?;
@@ -101,17 +104,24 @@ impl LeafCursor {
                 }
             };
             let child = child.map_err(|f| self.table.fault(f, node.offset))?;
-            let found = node.handle_and_times(child).map_err(|f| self.table.fault(f, node.offset));
-            let (handle, times) = found?;
+            let is_lowest = self.path.len() + 1 == levels;
+            let handle =
+                if is_lowest { self.wanted_block(node, child) } else { node.handle(child).map(Some) };
+            let handle = handle.map_err(|f| self.table.fault(f, node.offset))?;
             self.path.push((stop, child));
-            if self.path.len() == levels {
-                if !self.wanted.is_all() && times.is_some_and(|times| !self.wanted.meet(times)) {
-                    return Ok(false);
-                }
-                return self.enter(handle).map(|()| true);
+            match handle {
+                Some(handle) if !is_lowest => stop = PathNode::of(&self.table, handle, child)?,
+                block => return Ok(block),
             }
-            stop = PathNode::of(&self.table, handle, child)?;
         }
+    }
+
+    /// Where the data block of a child of a node of the lowest level is, unless it is left out.
+    #[inline]
+    fn wanted_block(&self, node: &Node, child: usize) -> std::result::Result<Option<Handle>, DecodeError> {
+        let Some(wanted) = &self.wanted else { return node.handle(child).map(Some) };
+        let (handle, times) = node.handle_and_times(child)?;
+        Ok(times.is_none_or(|times| wanted.times.meet(times)).then_some(handle))
     }
 
     /// Makes the data block at `handle` the current one.
@@ -123,30 +133,78 @@ impl LeafCursor {
         Ok(())
     }
 
-    /// Moves to the first entry of the next data block; `back`: to the last entry of the one before.
+    /// Moves to the first entry of the next data block that is wanted; `back`: to the last entry of the one before.
     fn walk(&mut self, back: bool) -> Result<()> {
-        self.ahead.step(&self.table, back);
-        self.walk_on(back)
+        let before = self.block.take().map(|block| block.offset);
+        let Some((handle, left_out)) = self.advance(back, false)? else {
+            self.ahead.leave(&self.table, false);
+            return Ok(());
+        };
+        let is_near = !left_out || before.is_some_and(|before| handle.offset.abs_diff(before) <= NEAR);
+        self.ahead.step(&self.table, back, is_near);
+        self.stand_at_end_of(handle, back)
     }
 
-    /// Moves to the first entry of the next data block that is not left out; `back`: to the last entry of the one before.
-    fn walk_on(&mut self, back: bool) -> Result<()> {
-        self.block = None;
+    /// Moves to the first entry of the first data block that is wanted after the one that a seek has led to, which is left out; `back`: to
+    /// the last entry of the one before.
+    fn pass(&mut self, back: bool) -> Result<()> {
+        match self.advance(back, true)? {
+            Some((handle, _)) => self.stand_at_end_of(handle, back),
+            None => {
+                // A seek that was put off before is over.
+                self.ahead.nonblocking.wanted = None;
+                Ok(())
+            }
+        }
+    }
+
+    /// Moves the path to the next data block that is wanted; `back`: to the one before. `left_out`: the block where the path ends is not.
+    /// Returns where the block is, and whether others were left out; `None` if the bounds of the walk, or the table, end before.
+    fn advance(&mut self, back: bool, mut left_out: bool) -> Result<Option<(Handle, bool)>> {
+        loop {
+            if left_out && self.is_at_bound(back)? {
+                return Ok(None);
+            }
+            let Some((stop, neighbour)) = self.climb(back)? else { return Ok(None) };
+            match self.descend(stop, Toward::Child(neighbour, back))? {
+                Some(handle) => return Ok(Some((handle, left_out))),
+                None => left_out = true,
+            }
+        }
+    }
+
+    /// Shortens the path up to a node that has a child after that of the path; `back`: before it. Returns both.
+    fn climb(&mut self, back: bool) -> Result<Option<(PathNode, usize)>> {
         while let Some((stop, child)) = self.path.pop() {
             let neighbour = if back { child.checked_sub(1) } else { Some(child + 1) };
             let count = stop.node(&self.table)?.layout.count();
             if let Some(neighbour) = neighbour.filter(|n| *n < count) {
-                if !self.descend(stop, Toward::Child(neighbour, back))? {
-                    // What follows is not read in one piece.
-                    self.ahead.interrupt();
-                    continue;
-                }
-                return if back { self.stand_on_last() } else { self.stand(0) };
+                return Ok(Some((stop, neighbour)));
             }
         }
-        // A seek that was put off before is over.
-        self.ahead.nonblocking.wanted = None;
-        Ok(())
+        Ok(None)
+    }
+
+    /// Whether nothing after the data block where the path ends lies in the bounds of the walk; `back`: nothing before it.
+    fn is_at_bound(&self, back: bool) -> Result<bool> {
+        let (Some(wanted), Some((stop, child))) = (&self.wanted, self.path.last()) else { return Ok(false) };
+        let node = stop.node(&self.table)?;
+        let child_of = |key| {
+            let child = node.layout.child(&node.bytes, key, Trailer::seek(MAX_SEQ));
+            child.map_err(|f| self.table.fault(f, node.offset))
+        };
+        // A bound in the last child, or the first, may lie outside of the node.
+        Ok(match (back, &wanted.to) {
+            (true, _) => *child > 0 && *child <= child_of(&wanted.from)?,
+            (false, Some(to)) => *child + 1 < node.layout.count() && *child >= child_of(to)?,
+            (false, None) => false,
+        })
+    }
+
+    /// Makes the data block at `handle` the current one and stands on its first entry; `back`: on its last one.
+    fn stand_at_end_of(&mut self, handle: Handle, back: bool) -> Result<()> {
+        self.enter(handle)?;
+        if back { self.stand_on_last() } else { self.stand(0) }
     }
 
     fn stand_on_last(&mut self) -> Result<()> {
@@ -193,20 +251,16 @@ impl Drop for LeafCursor {
 
 impl Cursor for LeafCursor {
     fn seek_to_first(&mut self) -> Result<()> {
-        self.moving(|c| {
-            if !c.descend_from_root(Toward::First)? {
-                return c.walk_on(false);
-            }
-            c.stand(0)
+        self.moving(|c| match c.descend_from_root(Toward::First)? {
+            Some(handle) => c.stand_at_end_of(handle, false),
+            None => c.pass(false),
         })
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
-        self.moving(|c| {
-            if !c.descend_from_root(Toward::Last)? {
-                return c.walk_on(true);
-            }
-            c.stand_on_last()
+        self.moving(|c| match c.descend_from_root(Toward::Last)? {
+            Some(handle) => c.stand_at_end_of(handle, true),
+            None => c.pass(true),
         })
     }
 
@@ -216,9 +270,10 @@ impl Cursor for LeafCursor {
             if let Some(i) = c.inside(key, trailer)? {
                 return c.stand(i);
             }
-            if !c.descend_from_root(Toward::Entry(key, trailer))? {
-                return c.walk_on(false);
-            }
+            let Some(handle) = c.descend_from_root(Toward::Entry(key, trailer))? else {
+                return c.pass(false);
+            };
+            c.enter(handle)?;
             let (i, count) = c.search(key, trailer)?;
             if c.block.is_none() {
                 return Ok(());
@@ -233,9 +288,8 @@ impl Cursor for LeafCursor {
             if let Some(i) = c.inside(key, trailer)? {
                 return c.stand(i - 1);
             }
-            if !c.descend_from_root(Toward::Entry(key, trailer))? {
-                return c.walk_on(true);
-            }
+            let Some(handle) = c.descend_from_root(Toward::Entry(key, trailer))? else { return c.pass(true) };
+            c.enter(handle)?;
             let (i, _) = c.search(key, trailer)?;
             if c.block.is_none() {
                 return Ok(());

@@ -134,18 +134,13 @@ impl Readahead {
         Ok(true)
     }
 
-    /// Called at a step to a neighbouring block.
-    pub(crate) fn step(&mut self, table: &Table, back: bool) {
-        self.leave(table, !back);
-        if self.back != back {
+    /// Called at a step to a neighbouring block, or to one that is not `near`, which is read as after a seek.
+    pub(crate) fn step(&mut self, table: &Table, back: bool, near: bool) {
+        self.leave(table, near && !back);
+        if self.back != back || !near {
             self.restart(table);
         }
-        (self.walks, self.back) = (true, back);
-    }
-
-    /// Called when the walk leaves a block out: what it reads next is small again.
-    pub(crate) fn interrupt(&mut self) {
-        self.next = 0;
+        (self.walks, self.back) = (near, back);
     }
 
     /// Called when the next block is not a neighbour of this one.

@@ -124,7 +124,7 @@ impl RowCursor {
             Source::Cache(ahead) => {
                 match how {
                     Move::Seek => ahead.restart(table),
-                    Move::Next | Move::Prev => ahead.step(table, how == Move::Prev),
+                    Move::Next | Move::Prev => ahead.step(table, how == Move::Prev, true),
                 }
                 ahead.nonblocking.wanted = late;
                 table.payload_for(handle, ahead)?

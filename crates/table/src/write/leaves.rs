@@ -2,7 +2,7 @@
 
 use crate::format::footer;
 use crate::format::frame::{self, Handle, Kind};
-use crate::format::node_builder::NodeBuilder;
+use crate::format::node_builder::{NodeBuilder, child_value};
 use crate::format::options::BlockTimes;
 use crate::write::block_align::BlockAligner;
 use crate::write::output::Output;
@@ -15,6 +15,10 @@ const INDEX_NODE: usize = 8 << 10;
 /// Minimum children of an index node, however long their keys, so that each level is smaller than the one below.
 const MIN_CHILDREN: usize = 4;
 
+/// Approximate bytes of an index entry beside the key, without and with times.
+const CHILD_LEN: usize = 20;
+const TIMED_CHILD_LEN: usize = 33;
+
 /// Writes data blocks, and gathers the index. Memory: one block, and a few dozen bytes per data block for the index.
 pub(super) struct Leaves {
     block: NodeBuilder,
@@ -23,8 +27,10 @@ pub(super) struct Leaves {
     pages: BlockAligner,
     /// Lower bound of the block that is being built.
     bound: (Vec<u8>, Trailer),
-    /// The times of its entries, if these have times.
+    /// The times of its entries.
     times: Option<BlockTimes>,
+    /// Whether an entry of the table has no times.
+    has_untimed: bool,
     index: Level,
     /// Last entry of the previous block.
     last: Option<(Vec<u8>, Trailer)>,
@@ -52,12 +58,13 @@ impl Leaves {
             pages: BlockAligner::new(block_size),
             bound: (Vec::new(), Trailer(u64::MAX)),
             times: None,
+            has_untimed: false,
             index: Level::default(),
             last: None,
         }
     }
 
-    /// Adds an entry, with its times if it has some, as all or none of a table do. Returns whether the entry before has the same key.
+    /// Adds an entry, with its times if it has some. Returns whether the entry before has the same key.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -76,6 +83,7 @@ impl Leaves {
             self.begin_block(out, key, trailer)?;
         }
         self.block.add(key, trailer, value);
+        self.has_untimed |= times.is_none();
         if let Some(times) = times {
             let all = self.times.map_or(times, |all| all.and(times));
             self.times =
@@ -86,7 +94,8 @@ impl Leaves {
 
     /// Approximate bytes of the block that is being built, and of the index.
     pub(super) fn estimated_len(&self) -> u64 {
-        let index = (self.index.keys.len() + 20 * self.index.children.len()) as u64;
+        let per_child = if self.times.is_some() { TIMED_CHILD_LEN } else { CHILD_LEN };
+        let index = (self.index.keys.len() + per_child * self.index.children.len()) as u64;
         self.block.estimated_len() as u64 + index
     }
 
@@ -134,11 +143,10 @@ impl Leaves {
     /// Writes the index from the level above the data up to the root; returns the version of the format, the root and the number of levels.
     pub(super) fn write_index(&mut self, out: &mut Output) -> Result<(u32, Handle, u8)> {
         let mut below = std::mem::take(&mut self.index);
-        let has_times = below.children.iter().all(|child| child.times.is_some());
-        if !has_times {
+        if self.has_untimed {
             below.children.iter_mut().for_each(|child| child.times = None);
         }
-        let version = if has_times { footer::TIMED } else { footer::VERSION };
+        let version = if self.has_untimed { footer::VERSION } else { footer::TIMED };
         let mut levels = 0;
         loop {
             below = write_level(out, &below)?;
@@ -155,19 +163,21 @@ fn write_level(out: &mut Output, below: &Level) -> Result<Level> {
     let mut level = Level::default();
     let mut node = NodeBuilder::new(true);
     let mut first: Option<(&[u8], Trailer)> = None;
-    let mut key_start = 0;
+    let (mut key_start, mut value) = (0, Vec::new());
     for child in &below.children {
         let key = &below.keys[key_start..child.key_end];
         key_start = child.key_end;
+        child_value(&mut value, child.handle, child.times);
         if node.count() >= MIN_CHILDREN
-            && node.estimated_len() + node.estimated_cost(key, &[0; 9]) > INDEX_NODE
+            && node.estimated_len() + node.estimated_cost(key, &value) > INDEX_NODE
         {
             let (key, trailer) = first.take().unwrap_or((b"", Trailer(u64::MAX)));
             level.push(key, trailer, out.block(Kind::Index, true, |bytes| node.write_to(bytes)), None);
             out.flush()?;
         }
         first.get_or_insert((key, child.trailer));
-        node.add_child(key, child.trailer, child.handle, child.times);
+        // A bound before every version of the key has the largest trailer.
+        node.add(key, child.trailer, &value);
     }
     let (key, trailer) = first.unwrap_or((b"", Trailer(u64::MAX)));
     level.push(key, trailer, out.block(Kind::Index, true, |bytes| node.write_to(bytes)), None);

@@ -8,7 +8,7 @@ use env::Env;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use table::TableMeta;
+use table::{TableMeta, TimesOf};
 
 /// What a flush or a compaction needs from its caller.
 pub struct JobContext<'a> {
@@ -55,9 +55,6 @@ impl JobContext<'_> {
         }
     }
 }
-
-/// The time of an entry, by its key and value, and when it ended; `None` if it is malformed.
-pub type TimesOf = fn(&[u8], &[u8]) -> Option<(Time, Time)>;
 
 /// The result of a flush or a compaction.
 #[derive(Debug, Default)]

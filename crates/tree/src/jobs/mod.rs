@@ -27,5 +27,5 @@ pub use filter::{CompactionFilter, FilterDecision, FilterEntry, Filtered};
 pub use flush::{flush, merge_flushed};
 pub use folded_cursor::FoldedCursor;
 pub use ingest::IngestWriter;
-pub use job::{JobContext, JobOutput, TimesOf};
+pub use job::{JobContext, JobOutput};
 pub use write::Kept;

@@ -8,7 +8,7 @@ use super::table_cursor::LiveTableCursor;
 use crate::version::{Guard, Level, LiveTable, key_bounds};
 use base::{Cursor, Result, Seq, Slice, Time, Trailer, shared_prefix};
 use std::sync::Arc;
-use table::{TableCursor, TimesWanted};
+use table::{TableCursor, Wanted};
 
 /// The keys that a reader requests, from an inclusive start to an exclusive end. Tables outside of it are not read, so
 /// their damage does not affect the reader.
@@ -55,9 +55,10 @@ impl KeyRange {
         KeyRange { newer_than: seq, ..self }
     }
 
-    /// The times of the blocks of a table that are needed.
-    pub(crate) fn times_wanted(&self, table: &LiveTable) -> TimesWanted {
-        table.meta.times.map(|times| times.wanted(self.since, self.until)).unwrap_or_default()
+    /// What is needed of a table, unless it is everything.
+    pub(crate) fn wanted(&self, table: &LiveTable) -> Option<Wanted> {
+        let times = table.meta.times?.wanted(self.since, self.until);
+        (!times.is_all()).then(|| Wanted { times, from: self.from.clone(), to: self.to.clone() })
     }
 
     pub(crate) fn meets(&self, table: &LiveTable) -> bool {

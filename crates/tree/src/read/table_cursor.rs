@@ -54,7 +54,7 @@ impl<C: Cursor> LiveTableCursor<C> {
 impl LiveTableCursor<TableCursor> {
     /// A cursor over a table, for readers of a range, which shows the entries of the range and possibly others.
     pub(crate) fn of(table: &Arc<LiveTable>, range: &KeyRange) -> Self {
-        LiveTableCursor::new(table.clone(), table.table.cursor_for(range.times_wanted(table)), false)
+        LiveTableCursor::new(table.clone(), table.table.cursor_for(range.wanted(table)), false)
     }
 }
 

@@ -10,7 +10,7 @@ use base::planted::{Bug, planted};
 use base::{Cursor, Error, Reference, Result};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use table::{Table, TableMeta};
+use table::{Table, TableMeta, TableTimes};
 use values::Segments;
 
 /// A table shared by versions. When edits have removed the table from every tree that has it and its last holder (version, cursor) is
@@ -56,6 +56,14 @@ impl LiveTable {
     /// What its file says of it: that does not record which range tombstones have been applied to it, nor the times of versions.
     pub fn meta_of_file(&self) -> TableMeta {
         TableMeta { cleared_seq: 0, times: None, ..self.meta.clone() }
+    }
+
+    /// Whether this was found in its file, where the times may have been found or not.
+    pub fn is_described_by(&self, found: &TableMeta) -> bool {
+        let is_late = self.meta.times.is_some_and(|times| times.late);
+        let times = found.times.map(|found| TableTimes { late: is_late, ..found });
+        TableMeta { times: None, ..found.clone() } == self.meta_of_file()
+            && (times.is_none() || times == self.meta.times)
     }
 
     /// A table that is in use, and that holds its value segments in `segments`.
