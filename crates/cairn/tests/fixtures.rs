@@ -16,7 +16,7 @@ use cairn::{
     Compression, Database, Durability, Engine, ErrorKind, KeyspaceOptions, Options, PlacementPolicy, Preset,
     Retention, TableFormat, Time,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -173,8 +173,8 @@ impl Maker {
 
     /// Versions in both trees, in tables and in the log: in order and late ones, deletes, range deletes, two of one time, a large value,
     /// some held by a snapshot.
-    fn fill_with_history(&mut self) {
-        let history = KeyspaceOptions::default().history(Retention::All);
+    fn fill_with_history(&mut self, options: KeyspaceOptions) {
+        let history = options.history(Retention::All);
         self.keyspace_with("prices", history.placement(PlacementPolicy::Hybrid));
         self.keyspace("stones", Compression::Lz4);
         let prices = self.db.open_keyspace("prices").unwrap();
@@ -272,7 +272,9 @@ fn good() -> Vec<(&'static str, Files, Contents)> {
     add("size-class", &|m| m.fill_with(&KeyspaceOptions::default().table_format(TableFormat::SizeClass)));
     add("hash-log", &|m| m.fill_without_order());
     add("values", &|m| m.fill_with_large_values());
-    add("history", &|m| m.fill_with_history());
+    add("history", &|m| m.fill_with_history(KeyspaceOptions::default()));
+    // Tables of many blocks, whose index has times.
+    add("block-times", &|m| m.fill_with_history(KeyspaceOptions::default().block_size(128)));
     add("dropped-keyspace", &|m| {
         m.keyspace("fruit", Compression::Lz4);
         m.keyspace("gone", Compression::Lz4);
@@ -544,14 +546,22 @@ fn listing(contents: &Contents) -> String {
     text
 }
 
-/// All versions in the keyspaces with history.
+/// All versions in the keyspaces with history. Compares with them what each keyspace was at each of their times.
 fn versions(db: &Database) -> String {
     let mut text = String::new();
     for name in db.keyspaces() {
         let keyspace = db.open_keyspace(&name).unwrap();
         let Ok(versions) = keyspace.changes::<&str>(.., ..) else { continue };
+        let versions: Vec<_> = versions.map(Result::unwrap).collect();
+        for time in versions.iter().map(|version| version.time).collect::<BTreeSet<_>>() {
+            // Those of a key come from the newest to the oldest.
+            let until = versions.iter().rev().filter(|version| version.time <= time);
+            let newest: BTreeMap<_, _> = until.map(|v| (v.key.to_vec(), v.value.clone())).collect();
+            let right = newest.into_iter().filter_map(|(key, value)| Some((key, value?)));
+            let found = keyspace.range_at::<&str>(time, ..).unwrap().map(Result::unwrap);
+            assert!(found.map(|e| (e.key.to_vec(), e.value)).eq(right), "{name} at {time:?}");
+        }
         for version in versions {
-            let version = version.unwrap();
             let (key, at) = (String::from_utf8(version.key.to_vec()).unwrap(), version.time.micros());
             let value = version.value.map(|value| format!("={}", String::from_utf8(value.to_vec()).unwrap()));
             writeln!(text, "{name}\t{key}\t{at}\t{}", value.unwrap_or("-".into())).unwrap();

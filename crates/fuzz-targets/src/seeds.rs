@@ -213,6 +213,7 @@ impl Seeds {
     fn tables(&mut self) {
         for (name, len, compression, format) in [
             ("small", 60, Compression::None, TableFormat::BTree),
+            ("timed", 700, Compression::None, TableFormat::BTree),
             ("large", 2500, Compression::None, TableFormat::BTree),
             ("lz4", 1500, Compression::Lz4, TableFormat::BTree),
             ("zstd", 1500, Compression::Zstd, TableFormat::BTree),
@@ -226,9 +227,11 @@ impl Seeds {
                 ..TableOptions::default()
             };
             let entries = tables::entries(&mut Source::new(&noise(len, len as usize)), 512);
-            let (bytes, _) = tables::write(&entries, &options);
-            for flags in [0, 1] {
-                self.add("table", &format!("{name}-{flags}"), [&[flags, 1, b'k'], &bytes[..]].concat());
+            let (bytes, _) = tables::write(&entries, &options, name == "timed");
+            // With all times, and with some.
+            let flags: &[u8] = if name == "timed" { &[1, 16, 33, 48] } else { &[0, 1] };
+            for flags in flags {
+                self.add("table", &format!("{name}-{flags}"), [&[*flags, 1, b'k'], &bytes[..]].concat());
             }
             self.parts(name, &bytes);
         }

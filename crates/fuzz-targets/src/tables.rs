@@ -2,13 +2,16 @@
 
 use crate::Source;
 use base::limits::MAX_KEY_LEN;
-use base::{Cursor, EntryKind, Error, ErrorKind, MAX_SEQ, Trailer, compare, hash};
+use base::{Cursor, EntryKind, Error, ErrorKind, MAX_SEQ, Time, Trailer, compare, hash};
 use env::{Env, SimEnv};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use table::{BlockCache, Compression, Table, TableCache, TableFormat, TableMeta, TableOptions, TableWriter};
+use table::{
+    BlockCache, Compression, Table, TableCache, TableFormat, TableMeta, TableOptions, TableWriter,
+    TimesWanted, Wanted,
+};
 
 pub(crate) const NUMBER: u64 = 1;
 const PATH: &str = "/000001.tbl";
@@ -87,6 +90,10 @@ pub(crate) fn hostile(data: &[u8]) -> bool {
     let (forward, _) = walk(&mut table.cursor(), false);
     let (mut backward, _) = walk(&mut table.cursor(), true);
     let (scanned, _) = walk(&mut table.scan(), false);
+    let times = times_wanted(flags);
+    let wanted = Wanted { times, ..Wanted::default() };
+    let (some, _) = walk(&mut table.cursor_for(Some(wanted.clone())), false);
+    let (some_back, _) = walk(&mut table.cursor_for(Some(wanted)), true);
     for seq in [MAX_SEQ, 0, u64::from(flags)] {
         let _ = table.get(probe, hash(probe), seq).inspect_err(check_error);
         let _ = table.cursor().seek(probe, seq).inspect_err(check_error);
@@ -97,6 +104,9 @@ pub(crate) fn hostile(data: &[u8]) -> bool {
     if meta.entries as usize <= STEPS {
         backward.reverse();
         assert!(forward.len() == meta.entries as usize && forward == backward && forward == scanned);
+        assert!(some.iter().eq(some_back.iter().rev()));
+        let mut all = forward.iter();
+        assert!(some.iter().all(|entry| all.any(|e| e == entry)), "a walk shows no other entries");
         check_sound(&table, &meta, &forward, probe);
     }
     true
@@ -146,13 +156,26 @@ pub(crate) fn entries(source: &mut Source<'_>, most: usize) -> Vec<Entry> {
     map.into_iter().map(|((key, _), (trailer, value))| (key, trailer, value)).collect()
 }
 
-/// Writes a table of `entries` and returns its bytes.
-pub(crate) fn write(entries: &[Entry], options: &TableOptions) -> (Vec<u8>, TableMeta) {
+/// Times of entries: their sequence numbers, and as much later as their values have bytes.
+fn times_of(trailer: Trailer, value: &[u8]) -> (Time, Time) {
+    let ends = if value.len() % 7 == 6 { u64::MAX } else { trailer.seq() + value.len() as u64 };
+    (Time::from_micros(trailer.seq()), Time::from_micros(ends))
+}
+
+fn times_wanted(flags: u8) -> TimesWanted {
+    let time = |flag: u8| (flags & flag != 0).then(|| Time::from_micros(u64::from(flags) << 8));
+    TimesWanted { since: time(16), until: time(32) }
+}
+
+/// Writes a table of `entries`, with times or not, and returns its bytes.
+pub(crate) fn write(entries: &[Entry], options: &TableOptions, timed: bool) -> (Vec<u8>, TableMeta) {
     let sim = SimEnv::new(1);
     let env: Arc<dyn Env> = sim.clone();
     let mut writer = TableWriter::create(&env, Path::new("/"), NUMBER, options).expect("the disk works");
     for (key, trailer, value) in entries {
-        writer.add(key, *trailer, value).expect("entries come in order");
+        let times = timed.then(|| times_of(*trailer, value));
+        let hash = options.filter_hash(key);
+        writer.add_timed(key, hash, *trailer, value, times).expect("entries come in order");
     }
     let meta = writer.finish().expect("there is an entry");
     (sim.read_file(PATH), meta)
@@ -174,12 +197,20 @@ pub(crate) fn written(data: &[u8]) -> bool {
     if entries.is_empty() {
         return false;
     }
-    let (mut bytes, meta) = write(&entries, &options);
+    let (mut bytes, meta) = write(&entries, &options, how & 8 != 0);
     let table = open(&bytes, meta.file_size, 1 << 16).expect("the table was written");
     assert_eq!(table.verify(&mut |_| Ok(())).expect("the table was written"), meta);
     assert_eq!(table.meta().expect("the table was written"), meta);
     assert_eq!(walk(&mut table.cursor(), false).0, entries);
     check_sound(&table, &meta, &entries, probe);
+    let times = times_wanted(how);
+    let wanted = Wanted { times, ..Wanted::default() };
+    let (found, _) = walk(&mut table.cursor_for(Some(wanted)), false);
+    let is_wanted = |(_, trailer, value): &&Entry| {
+        let (begun, ended) = times_of(*trailer, value);
+        times.since.is_none_or(|since| ended >= since) && times.until.is_none_or(|until| begun <= until)
+    };
+    assert!(found.iter().filter(is_wanted).eq(entries.iter().filter(is_wanted)));
 
     let at = usize::from(at) * 11 % bytes.len();
     match how % 4 {

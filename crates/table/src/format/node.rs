@@ -10,7 +10,7 @@
 //! leaf entry  := suffix_len:varint  rest[suffix_len - 8 or none]  kind:u8  seq - base_seq:varint  value (what is left)
 //! index entry := suffix_len:varint  rest[suffix_len - 8 or none]  bound   offset:varint  size:varint  times
 //! bound       := 0 (before every version of the key) | 1 trailer:u64
-//! times       := in the lowest level of an index with times: the first time:varint  0, or 1 + from there to the last end:varint
+//! times       := nothing | earliest:varint (0 | span + 1:varint)           the second in the lowest level of version 5
 //! ```
 //!
 //! Heads are compared as integers; only entries with the head that is searched for are looked at further. An index

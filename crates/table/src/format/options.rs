@@ -116,7 +116,7 @@ impl TableTimes {
             && until.is_none_or(|until| self.earliest <= until)
     }
 
-    /// The times of the blocks in which the versions for such a query are. The ends in a table with late versions tell nothing.
+    /// The times of the blocks in which the versions for such a query are.
     pub fn wanted(&self, since: Option<Time>, until: Option<Time>) -> TimesWanted {
         TimesWanted { since: since.filter(|_| !self.late), until }
     }
@@ -357,5 +357,27 @@ mod tests {
         {
             assert_eq!(parse_table_file_name(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn times_of_blocks_round_trip() {
+        let max = u64::MAX;
+        let pairs =
+            [(0, 0), (0, 1), (0, max), (5, 5), (5, 300), (1 << 50, (1 << 50) + 127), (max - 1, max - 1)];
+        for (earliest, last_end) in pairs.into_iter().chain([(0, max - 1), (max, max)]) {
+            let [earliest, last_end] = [earliest, last_end].map(Time::from_micros);
+            let (times, mut bytes) = (BlockTimes { earliest, last_end }, Vec::new());
+            times.encode(&mut bytes);
+            let mut reader = Reader::new(&bytes);
+            assert_eq!(BlockTimes::decode(&mut reader), Some(times));
+            assert!(reader.is_empty());
+            assert!(
+                (0..bytes.len()).all(|len| BlockTimes::decode(&mut Reader::new(&bytes[..len])).is_none())
+            );
+        }
+        // An end after all times.
+        let mut bytes = Vec::new();
+        [max, 3].into_iter().for_each(|number| put_varint(&mut bytes, number));
+        assert_eq!(BlockTimes::decode(&mut Reader::new(&bytes)), None);
     }
 }

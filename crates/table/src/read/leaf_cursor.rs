@@ -86,11 +86,11 @@ impl LeafCursor {
         self.ahead.restart(&self.table);
         self.block = None;
         self.path.clear();
-        self.descend(PathNode::Root, toward)
+        self.descend(PathNode::Root, toward).map(|(handle, wanted)| wanted.then_some(handle))
     }
 
-    /// Extends the path by a node and its descendants down to the data block. Returns where that is, unless it is left out.
-    fn descend(&mut self, mut stop: PathNode, mut toward: Toward<'_>) -> Result<Option<Handle>> {
+    /// Extends the path by a node and its descendants down to the data block. Returns where that is, and whether it is wanted.
+    fn descend(&mut self, mut stop: PathNode, mut toward: Toward<'_>) -> Result<(Handle, bool)> {
         let levels = usize::from(self.table.root()?.footer.levels);
         loop {
             let node = stop.node(&self.table)?;
@@ -105,23 +105,23 @@ impl LeafCursor {
             };
             let child = child.map_err(|f| self.table.fault(f, node.offset))?;
             let is_lowest = self.path.len() + 1 == levels;
-            let handle =
-                if is_lowest { self.wanted_block(node, child) } else { node.handle(child).map(Some) };
-            let handle = handle.map_err(|f| self.table.fault(f, node.offset))?;
+            let found =
+                if is_lowest { self.is_wanted(node, child) } else { node.handle(child).map(|h| (h, true)) };
+            let (handle, wanted) = found.map_err(|f| self.table.fault(f, node.offset))?;
             self.path.push((stop, child));
-            match handle {
-                Some(handle) if !is_lowest => stop = PathNode::of(&self.table, handle, child)?,
-                block => return Ok(block),
+            if is_lowest {
+                return Ok((handle, wanted));
             }
+            stop = PathNode::of(&self.table, handle, child)?;
         }
     }
 
-    /// Where the data block of a child of a node of the lowest level is, unless it is left out.
+    /// Where the data block of a child of a node of the lowest level is, and whether it is wanted.
     #[inline]
-    fn wanted_block(&self, node: &Node, child: usize) -> std::result::Result<Option<Handle>, DecodeError> {
-        let Some(wanted) = &self.wanted else { return node.handle(child).map(Some) };
+    fn is_wanted(&self, node: &Node, child: usize) -> std::result::Result<(Handle, bool), DecodeError> {
+        let Some(wanted) = &self.wanted else { return node.handle(child).map(|handle| (handle, true)) };
         let (handle, times) = node.handle_and_times(child)?;
-        Ok(times.is_none_or(|times| wanted.times.meet(times)).then_some(handle))
+        Ok((handle, times.is_none_or(|times| wanted.times.meet(times))))
     }
 
     /// Makes the data block at `handle` the current one.
@@ -161,15 +161,24 @@ impl LeafCursor {
     /// Moves the path to the next data block that is wanted; `back`: to the one before. `left_out`: the block where the path ends is not.
     /// Returns where the block is, and whether others were left out; `None` if the bounds of the walk, or the table, end before.
     fn advance(&mut self, back: bool, mut left_out: bool) -> Result<Option<(Handle, bool)>> {
+        let mut before = None;
         loop {
             if left_out && self.is_at_bound(back)? {
                 return Ok(None);
             }
             let Some((stop, neighbour)) = self.climb(back)? else { return Ok(None) };
-            match self.descend(stop, Toward::Child(neighbour, back))? {
-                Some(handle) => return Ok(Some((handle, left_out))),
-                None => left_out = true,
+            let (handle, wanted) = self.descend(stop, Toward::Child(neighbour, back))?;
+            if wanted {
+                return Ok(Some((handle, left_out)));
             }
+            // In an index with loops this would go on for ever.
+            let is_next = |before| if back { handle.offset < before } else { before < handle.offset };
+            if !before.is_none_or(is_next) {
+                return Err(self
+                    .table
+                    .fault(DecodeError::Corrupt("data blocks are out of order"), handle.offset));
+            }
+            (before, left_out) = (Some(handle.offset), true);
         }
     }
 
