@@ -559,7 +559,10 @@ fn versions(db: &Database) -> String {
             let newest: BTreeMap<_, _> = until.map(|v| (v.key.to_vec(), v.value.clone())).collect();
             let right = newest.into_iter().filter_map(|(key, value)| Some((key, value?)));
             let found = keyspace.range_at::<&str>(time, ..).unwrap().map(Result::unwrap);
-            assert!(found.map(|e| (e.key.to_vec(), e.value)).eq(right), "{name} at {time:?}");
+            let found: Vec<_> = found.map(|e| (e.key.to_vec(), e.value)).collect();
+            assert!(found.iter().cloned().eq(right), "{name} at {time:?}");
+            let back = keyspace.range_at::<&str>(time, ..).unwrap().rev().map(Result::unwrap);
+            assert!(back.map(|e| (e.key.to_vec(), e.value)).eq(found.into_iter().rev()), "{name}, backward");
         }
         for version in versions {
             let (key, at) = (String::from_utf8(version.key.to_vec()).unwrap(), version.time.micros());
@@ -708,6 +711,11 @@ fn sound_databases_open_with_what_was_in_them() {
         let contents = parse_listing(&contents);
         let dir = copy("good", &name);
         let path = dir.path().join("db");
+        match cairn::check(&path, &mut |_| ()) {
+            Ok(report) => assert!(report.problems.is_empty(), "{name}: {:?}", report.problems),
+            // A directory that the first opening has only begun with.
+            Err(e) => assert!(contents.is_empty() && e.kind() == ErrorKind::NotFound, "{name}: {e}"),
+        }
         for _ in 0..2 {
             let text = answers(&path, &contents);
             assert!(text.starts_with("open\tok") && !text.contains('!'), "{name}: {text}");

@@ -605,3 +605,50 @@ fn late_writes_beside_a_drop_and_a_close_end_with_an_error() -> Result<()> {
     }
     Ok(())
 }
+
+/// A table that has nothing of the range at that time, and much behind it, is not walked through from its end.
+#[test]
+fn a_range_as_of_a_time_reads_no_more_backward_than_forward() -> Result<()> {
+    let env = SimEnv::new(1);
+    let options = Options::default().background_threads(0).memory_budget(64 << 20);
+    let db = Database::open_in(env.clone(), "/db", options)?;
+    let keyspace = db.keyspace("k", self::options().memtable_bytes(8 << 20))?;
+    let start = Time::from_micros(1_700_000_000_000_000);
+    let at = |seconds| start.saturating_add(Duration::from_secs(seconds));
+    let key = |i: u64| format!("{i:05}");
+    let mut rng = Rng::new(1);
+    let mut put = |seconds, keys: std::ops::Range<u64>| -> Result<()> {
+        env.set_wall_clock(at(seconds));
+        for i in keys {
+            let mut value = vec![0; 300];
+            rng.fill(&mut value);
+            keyspace.put(key(i), value)?;
+        }
+        Ok(())
+    };
+    put(10, 0..4000)?;
+    db.flush()?;
+    // In one table: what is later than the time of the query, and behind it what is not.
+    put(20, 2000..4000)?;
+    put(40, 0..2000)?;
+    db.flush()?;
+    let read = |back: bool| -> Result<u64> {
+        let before = db.stats().cache.bytes_read;
+        let range = keyspace.range_at(at(30), key(900)..key(1000))?;
+        let found: Result<Vec<_>> = if back { range.rev().collect() } else { range.collect() };
+        assert_eq!(found?.len(), 100);
+        Ok(db.stats().cache.bytes_read - before)
+    };
+    // The first reads of footers and indexes.
+    read(false)?;
+    let (forward, backward) = (read(false)?, read(true)?);
+    assert!(backward < forward + 64_000, "{backward} bytes backward, {forward} forward");
+    // Past more later versions than are stepped over one by one.
+    for _ in 0..12 {
+        put(50, 900..1000)?;
+    }
+    db.flush()?;
+    let turned = read(false)?;
+    assert!(turned < 3 * forward + 200_000, "{turned} bytes, {forward} before");
+    Ok(())
+}

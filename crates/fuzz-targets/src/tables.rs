@@ -2,7 +2,7 @@
 
 use crate::Source;
 use base::limits::MAX_KEY_LEN;
-use base::{Cursor, EntryKind, Error, ErrorKind, MAX_SEQ, Time, Trailer, compare, hash};
+use base::{Cursor, EntryKind, Error, ErrorKind, MAX_SEQ, Slice, Time, Trailer, compare, hash};
 use env::{Env, SimEnv};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
@@ -93,7 +93,11 @@ pub(crate) fn hostile(data: &[u8]) -> bool {
     let times = times_wanted(flags);
     let wanted = Wanted { times, ..Wanted::default() };
     let (some, _) = walk(&mut table.cursor_for(Some(wanted.clone())), false);
-    let (some_back, _) = walk(&mut table.cursor_for(Some(wanted)), true);
+    let (some_back, _) = walk(&mut table.cursor_for(Some(wanted.clone())), true);
+    let before = Wanted { to: Some(Slice::copy_from(probe)), ..wanted.clone() };
+    let after = Wanted { from: Slice::copy_from(probe), ..wanted };
+    let (before, _) = walk(&mut table.cursor_for(Some(before)), false);
+    let (after, _) = walk(&mut table.cursor_for(Some(after)), true);
     for seq in [MAX_SEQ, 0, u64::from(flags)] {
         let _ = table.get(probe, hash(probe), seq).inspect_err(check_error);
         let _ = table.cursor().seek(probe, seq).inspect_err(check_error);
@@ -105,6 +109,10 @@ pub(crate) fn hostile(data: &[u8]) -> bool {
         backward.reverse();
         assert!(forward.len() == meta.entries as usize && forward == backward && forward == scanned);
         assert!(some.iter().eq(some_back.iter().rev()));
+        let is_before = |entry: &&Entry| entry.0[..] < *probe;
+        let is_after = |entry: &&Entry| entry.0[..] >= *probe;
+        assert!(some.iter().filter(is_before).eq(before.iter().filter(is_before)));
+        assert!(some_back.iter().filter(is_after).eq(after.iter().filter(is_after)));
         let mut all = forward.iter();
         assert!(some.iter().all(|entry| all.any(|e| e == entry)), "a walk shows no other entries");
         check_sound(&table, &meta, &forward, probe);

@@ -155,7 +155,13 @@ impl<C: Cursor> Cursor for PrimaryVersions<C> {
         match self.cursor.valid() {
             _ if self.cursor.would_block() => return Ok(()),
             true => self.cursor.prev()?,
-            false => self.cursor.seek_to_last()?,
+            // To the last entry with this key or one before.
+            false => {
+                self.user_key.push(0);
+                let sought = self.cursor.seek_before(&self.user_key);
+                self.user_key.pop();
+                sought?;
+            }
         }
         self.arrive(false)?;
         // Other threads may have inserted entries between the one found and this one meanwhile.

@@ -104,13 +104,7 @@ fn walks_show_all_entries_of_the_times_that_they_want() {
         let table = open(&env, &meta, if round % 2 == 0 { 0 } else { 8 << 20 });
         let found = table.verify_with(Some(times_of), &mut |_| Ok(())).unwrap();
         let times = entries.iter().map(|e| times_of(&e.key, &e.value).unwrap());
-        let times = times.map(|(from, to)| TableTimes {
-            earliest: from,
-            latest: from,
-            first_end: to,
-            last_end: to,
-            late: false,
-        });
+        let times = times.map(|(from, to)| TableTimes::of_version(from, to, false));
         assert_eq!(found, TableMeta { times: times.reduce(TableTimes::and), ..meta });
         for _ in 0..20 {
             check_walks(&table, &entries, &mut rng);

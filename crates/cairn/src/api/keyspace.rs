@@ -615,8 +615,8 @@ impl Keyspace {
     /// The entries in `keys` as they were at `time`: of each key the version that was the newest, unless it is a delete.
     /// See [`Keyspace::history`].
     ///
-    /// Reads no tables, and no blocks of them, of which all versions are later than `time`, or had ended before: so in memory it takes four
-    /// to six times as long as a range of the present. [`Keyspace::get_at`] also tells until when an entry was valid.
+    /// Leaves out tables, and blocks of them, of which all versions are later than `time`, or had ended before. Where a block has few values,
+    /// it reads one or two blocks for each key. [`Keyspace::get_at`] also tells until when an entry was valid.
     ///
     /// # Errors
     /// As for [`Keyspace::history`].

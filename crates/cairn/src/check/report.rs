@@ -4,10 +4,10 @@ use crate::open::Files;
 use crate::types::{CheckProgress, CheckReport, Problem};
 use base::{Error, ErrorKind, Result};
 use history::BothTrees;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use table::TimesOf;
-use tree::{KeyRange, LiveTable, MergeCursor, ReadCharges, Version, tables_of};
+use tree::{KeyRange, LiveTable, MergeCursor, ReadCharges, Version};
 use values::Segments;
 
 /// Most versions of a keyspace that are listed one by one.
@@ -17,6 +17,13 @@ const MAX_LISTED: usize = 20;
 pub(super) struct CheckedTree<'a> {
     pub version: &'a Version,
     pub times_of: Option<TimesOf>,
+}
+
+/// All tables of the trees, each once, with what tells the times of its entries.
+pub(super) fn tables_of<'a>(trees: &[CheckedTree<'a>]) -> Vec<(&'a Arc<LiveTable>, Option<TimesOf>)> {
+    let mut seen = HashSet::new();
+    let tables = trees.iter().flat_map(|tree| tree.version.tables().map(|(_, table)| (table, tree.times_of)));
+    tables.filter(|(table, _)| seen.insert(table.meta.number)).collect()
 }
 
 impl CheckReport {
@@ -43,14 +50,10 @@ impl CheckReport {
         progress: &mut dyn FnMut(&CheckProgress),
         go_on: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
-        let tables = tables_of(trees.iter().map(|tree| tree.version));
-        let timed = trees.iter().filter_map(|tree| Some((tree.version, tree.times_of?)));
-        let times_of: HashMap<u64, TimesOf> = timed
-            .flat_map(|(version, times_of)| version.tables().map(move |(_, t)| (t.meta.number, times_of)))
-            .collect();
-        let bytes_total = tables.iter().map(|t| t.meta.file_size).sum();
+        let tables = tables_of(trees);
+        let bytes_total = tables.iter().map(|(t, _)| t.meta.file_size).sum();
         let mut done = 0;
-        for table in tables {
+        for (table, times_of) in tables {
             let file = table::table_file_name(table.meta.number);
             let mut step = |bytes: u64| {
                 let bytes_done = done + bytes.min(table.meta.file_size);
@@ -58,7 +61,7 @@ impl CheckReport {
                 go_on()
             };
             step(0)?;
-            self.verify_table(table, times_of.get(&table.meta.number).copied(), segments, &mut step)?;
+            self.verify_table(table, times_of, segments, &mut step)?;
             done += table.meta.file_size;
         }
         progress(&CheckProgress { bytes_done: done, bytes_total, file: String::new() });

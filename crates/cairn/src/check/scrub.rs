@@ -6,6 +6,7 @@
 //! runs rounds continuously. Findings are in `Stats::damage` and `Stats::scrub`, and go to `tracing`. Scrubbing changes nothing.
 
 use super::hash_logs::HashLogCheck;
+use super::report::{CheckedTree, tables_of};
 use crate::events;
 use crate::state::DbInner;
 use crate::sync::Ordering;
@@ -13,7 +14,6 @@ use crate::types::CheckReport;
 use crate::wal::log_file_name;
 use base::{Error, ErrorKind, Result};
 use record::{SegmentKind, SegmentReader};
-use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use table::TimesOf;
@@ -96,16 +96,12 @@ impl DbInner {
     /// All tables, each once, with what tells the times of their entries.
     fn tables_in_use(&self) -> Vec<(Weak<LiveTable>, Option<TimesOf>)> {
         let state = self.state.lock();
-        let (mut tables, mut seen) = (Vec::new(), HashSet::new());
-        for keyspace in state.keyspaces.values() {
+        let trees = state.keyspaces.values().map(|keyspace| {
             let times_of = keyspace.inner.times_of();
-            for (_, table) in keyspace.tree.version().tables() {
-                if seen.insert(table.meta.number) {
-                    tables.push((Arc::downgrade(table), times_of));
-                }
-            }
-        }
-        tables
+            CheckedTree { version: keyspace.tree.version(), times_of }
+        });
+        let tables = tables_of(&trees.collect::<Vec<_>>());
+        tables.into_iter().map(|(table, times_of)| (Arc::downgrade(table), times_of)).collect()
     }
 
     fn scrub_table(

@@ -105,8 +105,7 @@ impl CheckedEntries {
             let (time, end) =
                 times_of(key, value).ok_or(DecodeError::Corrupt("an entry is no version of a value"))?;
             let end = end.max(time);
-            let times =
-                TableTimes { earliest: time, latest: time, first_end: end, last_end: end, late: false };
+            let times = TableTimes::of_version(time, end, false);
             self.meta.times = Some(self.meta.times.map_or(times, |all| all.and(times)));
             let times = BlockTimes { earliest: time, last_end: end };
             self.times = Some(self.times.map_or(times, |all| all.and(times)));

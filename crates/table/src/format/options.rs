@@ -89,8 +89,8 @@ impl Default for TableOptions {
     }
 }
 
-/// The time of an entry that is a version, by its key and value, and when it ended ([`Time::MAX`]: it has not, or that is not known); `None` if
-/// it is malformed.
+/// The time of an entry that is a version, by its key and value, and until when it matters to queries: when it ended, [`Time::MAX`] if it has not
+/// or that is not known, or until when a delete without an end holds. `None` if it is malformed.
 pub type TimesOf = fn(&[u8], &[u8]) -> Option<(Time, Time)>;
 
 /// The times of the versions in a table.
@@ -116,14 +116,22 @@ impl TableTimes {
             && until.is_none_or(|until| self.earliest <= until)
     }
 
-    /// The times of the blocks in which the versions for such a query are.
+    /// The times of the blocks in which the versions for such a query are, as far as they distinguish blocks of the table.
     pub fn wanted(&self, since: Option<Time>, until: Option<Time>) -> TimesWanted {
-        TimesWanted { since: since.filter(|_| !self.late), until }
+        TimesWanted {
+            since: since.filter(|since| !self.late && *since > self.first_end),
+            until: until.filter(|until| *until < self.latest),
+        }
+    }
+
+    /// Those of a version; `late`: it may be a late one.
+    pub fn of_version(time: Time, end: Time, late: bool) -> TableTimes {
+        TableTimes { earliest: time, latest: time, first_end: end, last_end: end, late }
     }
 
     /// Those of a table whose versions all have this time, and no ends that are known.
     pub fn of_newest(time: Time) -> TableTimes {
-        TableTimes { earliest: time, latest: time, first_end: Time::MAX, last_end: Time::MAX, late: false }
+        TableTimes::of_version(time, Time::MAX, false)
     }
 
     /// The times of both.
@@ -178,7 +186,7 @@ impl TimesWanted {
 pub(crate) struct BlockTimes {
     /// That of the first version.
     pub earliest: Time,
-    /// The end of the version that ended last; [`Time::MAX`] if one has no end.
+    /// The end of the version that ended last; [`Time::MAX`] if one has no end, or ends are not known.
     pub last_end: Time,
 }
 

@@ -56,7 +56,7 @@ impl PathNode {
     }
 }
 
-/// A walk reads through blocks that it leaves out if they have no more bytes than this.
+/// A walk reads on through blocks that it leaves out, one after another, if they have no more bytes than this.
 const NEAR: u64 = 16 << 10;
 
 /// Which child to take on the way down.
@@ -135,14 +135,26 @@ impl LeafCursor {
 
     /// Moves to the first entry of the next data block that is wanted; `back`: to the last entry of the one before.
     fn walk(&mut self, back: bool) -> Result<()> {
-        let before = self.block.take().map(|block| block.offset);
+        let before = self.place()?;
+        self.block = None;
         let Some((handle, left_out)) = self.advance(back, false)? else {
             self.ahead.leave(&self.table, false);
             return Ok(());
         };
-        let is_near = !left_out || before.is_some_and(|before| handle.offset.abs_diff(before) <= NEAR);
+        let gap = |before: Handle| match back {
+            true => before.offset.saturating_sub(handle.end()),
+            false => handle.offset.saturating_sub(before.end()),
+        };
+        let is_near = !left_out || before.is_some_and(|before| gap(before) <= NEAR);
         self.ahead.step(&self.table, back, is_near);
         self.stand_at_end_of(handle, back)
+    }
+
+    /// Where the data block at the end of the path is, for a walk that may leave others out.
+    fn place(&self) -> Result<Option<Handle>> {
+        let (Some(_), Some((stop, child))) = (&self.wanted, self.path.last()) else { return Ok(None) };
+        let node = stop.node(&self.table)?;
+        node.handle(*child).map(Some).map_err(|f| self.table.fault(f, node.offset))
     }
 
     /// Moves to the first entry of the first data block that is wanted after the one that a seek has led to, which is left out; `back`: to

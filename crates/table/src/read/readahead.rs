@@ -19,8 +19,7 @@ use base::Result;
 pub(crate) struct Readahead {
     bytes: Buffer,
     offset: u64,
-    /// Whether the cursor has reached its block from a neighbouring one.
-    walks: bool,
+    reached: Reached,
     /// Whether the last seek had to read its block, and the cursor is still there.
     sought: bool,
     /// Bytes of the next read; 0 before the first one.
@@ -28,6 +27,17 @@ pub(crate) struct Readahead {
     /// Whether the cursor walks backward.
     back: bool,
     pub(crate) nonblocking: Nonblocking,
+}
+
+/// How a cursor has reached its block.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Reached {
+    #[default]
+    Seek,
+    /// From a neighbouring block, or one that is near.
+    Step,
+    /// From one farther off, past blocks that it leaves out.
+    Skip,
 }
 
 /// Minimum and maximum bytes of a read after a step to a neighbouring block.
@@ -40,7 +50,7 @@ const MAX_ON: u64 = 16 << 10;
 impl Readahead {
     /// Reads a data block that is neither in the window nor cached; `None`: the disk was asked for it. `late`: it was asked for before.
     pub(crate) fn read(&mut self, table: &Table, wanted: PendingRead, late: bool) -> Result<Option<Payload>> {
-        if self.walks {
+        if self.reached != Reached::Seek {
             return self.read_one(table, wanted);
         }
         let payload = match !late && table.read_on.is_likely() && self.read_on(table, wanted.handle)? {
@@ -56,7 +66,7 @@ impl Readahead {
         if self.nonblocking.on {
             return table.read_block(wanted, &mut Reading::Asks(&mut self.nonblocking.wanted));
         }
-        if self.walks && u64::from(handle.size) < MAX_AHEAD {
+        if self.reached == Reached::Step && u64::from(handle.size) < MAX_AHEAD {
             table.check_handle(handle, frame::MAX_PAYLOAD)?;
             // The error may concern what follows the block. The read of the block alone reports its own errors.
             if self.fill(table, handle).is_ok() {
@@ -134,19 +144,19 @@ impl Readahead {
         Ok(true)
     }
 
-    /// Called at a step to a neighbouring block, or to one that is not `near`, which is read as after a seek.
+    /// Called at a step to a neighbouring block or one that is `near`, or to another one, which is read alone.
     pub(crate) fn step(&mut self, table: &Table, back: bool, near: bool) {
         self.leave(table, near && !back);
         if self.back != back || !near {
             self.restart(table);
         }
-        (self.walks, self.back) = (near, back);
+        (self.reached, self.back) = (if near { Reached::Step } else { Reached::Skip }, back);
     }
 
     /// Called when the next block is not a neighbour of this one.
     pub(crate) fn restart(&mut self, table: &Table) {
         self.leave(table, false);
-        (self.walks, self.next) = (false, 0);
+        (self.reached, self.next) = (Reached::Seek, 0);
     }
 
     /// Called when the cursor leaves its block; `walked`: for the next one. Tells the table if a seek had read the block.

@@ -129,6 +129,7 @@ impl TableWriter {
         value: &[u8],
         times: Option<(Time, Time)>,
     ) -> Result<()> {
+        debug_assert!(times.is_none_or(|(time, end)| time <= end), "an end before the time");
         if key.len() > MAX_KEY_LEN || value.len() > MAX_VALUE_LEN {
             return Err(self.too_long(key, value));
         }

@@ -88,8 +88,8 @@ impl<'a> Output<'a> {
 
     /// Notes the time of an entry and its end for the table. Returns both, the end not before the time.
     fn note_times(&mut self, (time, end): (Time, Time)) -> (Time, Time) {
-        let (late, end) = (self.context.late, end.max(time));
-        let times = TableTimes { earliest: time, latest: time, first_end: end, last_end: end, late };
+        let end = end.max(time);
+        let times = TableTimes::of_version(time, end, self.context.late);
         self.times = Some(self.times.map_or(times, |all| all.and(times)));
         (time, end)
     }

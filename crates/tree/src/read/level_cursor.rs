@@ -39,13 +39,13 @@ impl KeyRange {
         KeyRange { hash, ..self }
     }
 
-    /// The same range of keys, for a query that needs versions that had not ended by then. Tables and blocks that have none are not read.
+    /// The same range of keys, for a query that needs versions that had not ended by then. Tables and blocks that have none are left out where their times tell it.
     pub fn since(self, time: Time) -> KeyRange {
         KeyRange { since: Some(time), ..self }
     }
 
     /// The same range of keys, for a query that needs no version after this time, neither the end of one before, if that is the next one.
-    /// Tables and blocks that begin later are not read.
+    /// Tables and blocks that begin later are left out where their times tell it.
     pub fn until(self, time: Option<Time>) -> KeyRange {
         KeyRange { until: time, ..self }
     }

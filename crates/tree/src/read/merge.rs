@@ -278,7 +278,14 @@ impl<C: Cursor> MergeCursor<C> {
             match (backward, child.valid()) {
                 (false, _) => return Ok(()),
                 (true, true) => child.prev()?,
-                (true, false) => child.seek_to_last()?,
+                // To the last entry with this key or one before. Not to the last of all: a child over a range and a time that shows nothing
+                // more in the range may show much behind it.
+                (true, false) => {
+                    here.push(0);
+                    let sought = child.seek_before(&here);
+                    here.pop();
+                    sought?;
+                }
             }
             // Other threads may have inserted entries between the one found and this one meanwhile.
             while child.valid() && compare(child.key(), child.trailer(), &here, at) != Ordering::Less {

@@ -58,12 +58,14 @@ impl LiveTable {
         TableMeta { cleared_seq: 0, times: None, ..self.meta.clone() }
     }
 
-    /// Whether this was found in its file, where the times may have been found or not.
+    /// Whether this was found in its file, where the times may have been found or not. (The manifest has none for some tables of keyspaces
+    /// with history that earlier Cairns wrote.)
     pub fn is_described_by(&self, found: &TableMeta) -> bool {
-        let is_late = self.meta.times.is_some_and(|times| times.late);
-        let times = found.times.map(|found| TableTimes { late: is_late, ..found });
-        TableMeta { times: None, ..found.clone() } == self.meta_of_file()
-            && (times.is_none() || times == self.meta.times)
+        let times_agree = match (self.meta.times, found.times) {
+            (Some(stored), Some(found)) => TableTimes { late: stored.late, ..found } == stored,
+            _ => true,
+        };
+        times_agree && TableMeta { times: None, ..found.clone() } == self.meta_of_file()
     }
 
     /// A table that is in use, and that holds its value segments in `segments`.
