@@ -8,6 +8,8 @@
 //!   lookup                     point lookups
 //!      |
 //!   table_cursor   merge   charge
+//!      |
+//!   key_range                  what a reader wants
 //! ```
 //!
 //! The library reads with [`Version::get_above`](crate::Version::get_above) and [`Version::sources`](crate::Version::sources);
@@ -16,6 +18,7 @@
 
 mod charge;
 mod estimate;
+mod key_range;
 mod level_cursor;
 mod lookup;
 mod merge;
@@ -27,7 +30,8 @@ pub(crate) use charge::LEVEL0_CHECK;
 pub(crate) use charge::{JOB_COST, MAX_INLINE_LEN};
 pub use charge::{ReadCharges, SkipCharge, charge, flush_price};
 pub use estimate::Estimate;
-pub use level_cursor::{KeyRange, LevelCursor};
+pub use key_range::KeyRange;
+pub use level_cursor::LevelCursor;
 pub use lookup::{LookupKey, PendingLookup};
 pub use merge::MergeCursor;
 pub use sources::TreeSource;

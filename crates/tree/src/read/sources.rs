@@ -1,7 +1,8 @@
 //! The cursors that together show all tables of a version. The library merges them with those of its memtables.
 
 use super::charge::{LEVEL0_CHECK, MAX_INLINE_LEN, ReadCharges};
-use super::level_cursor::{KeyRange, LevelCursor};
+use super::key_range::KeyRange;
+use super::level_cursor::LevelCursor;
 use super::table_cursor::LiveTableCursor;
 use crate::version::Version;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! A cursor over one table of a version, which marks damage that it meets.
 
-use super::level_cursor::KeyRange;
+use super::key_range::KeyRange;
 use crate::version::LiveTable;
 use base::{Cursor, MAX_SEQ, Result, Seq, Slice, Trailer, compare_keys};
 use std::sync::Arc;
