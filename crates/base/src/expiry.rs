@@ -1,8 +1,8 @@
 //! The expiry of an entry: the time from which on it counts as a delete, 8 bytes behind its value, little-endian. The trailer tells which
 //! entries have one ([`Trailer::expires`](crate::Trailer::expires)).
 
-use crate::Time;
 use crate::limits::MAX_VALUE_LEN;
+use crate::{Time, Trailer};
 
 /// Bytes of an expiry.
 pub const EXPIRY_LEN: usize = 8;
@@ -23,10 +23,19 @@ pub fn split_expiry(stored: &[u8]) -> Option<(&[u8], Time)> {
     Some((value, Time::from_micros(u64::from_le_bytes(*expiry))))
 }
 
+/// What is stored of an entry without its expiry, and the expiry; `None` if the entry should have one and is too short.
+#[inline]
+pub fn without_expiry(trailer: Trailer, stored: &[u8]) -> Option<(&[u8], Option<Time>)> {
+    match trailer.expires() {
+        false => Some((stored, None)),
+        true => split_expiry(stored).map(|(stored, expiry)| (stored, Some(expiry))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{EntryKind, Trailer};
+    use crate::EntryKind;
 
     #[test]
     fn an_expiry_is_behind_the_value() {

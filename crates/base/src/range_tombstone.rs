@@ -455,6 +455,14 @@ impl RangeSet {
         self.runs.iter().map(|run| run.oldest_after(key, after, upto)).fold(None, older)
     }
 
+    /// Whether a tombstone covers keys from `smallest` to `largest`, both included.
+    pub fn overlaps(&self, smallest: &[u8], largest: &[u8]) -> bool {
+        self.lists().iter().any(|list| {
+            let behind = list.partition_point(|f| &f.from[..] <= largest);
+            behind.checked_sub(1).is_some_and(|i| is_before(smallest, list[i].end()))
+        })
+    }
+
     /// Whether the tombstones have times, because their keyspace has history.
     pub fn has_times(&self) -> bool {
         self.runs.first().is_some_and(|run| run.has_times())
@@ -738,6 +746,17 @@ mod tests {
                 "{smallest} {largest} {seq}"
             );
         }
+    }
+
+    #[test]
+    fn overlaps_are_with_keys_of_both_ends_included() {
+        let time = Time::MIN;
+        let of = |from: &[u8], to: &[u8], seq| RangeTombstone::new(from, to, seq, time);
+        let set = RangeSet::default().with(of(b"c", b"e", 1)).with(of(b"d", b"g", 2)).with(of(b"x", b"", 3));
+        let overlaps = |smallest: &str, largest: &str| set.overlaps(smallest.as_bytes(), largest.as_bytes());
+        assert!(!overlaps("", "b") && !overlaps("g", "w") && !RangeSet::default().overlaps(b"", b"z"));
+        assert!(overlaps("a", "c") && overlaps("f", "w") && overlaps("fz", "fz") && overlaps("z", "zz"));
+        assert!(overlaps("a", "z") && overlaps("d", "d"));
     }
 
     #[test]

@@ -47,6 +47,6 @@ fn main() -> Result<()> {
     drop(snapshot);
     cache.put("another", "")?;
     cache.compact()?;
-    println!("{} entries had expired and were dropped", cache.stats().expired_entries);
+    println!("{} entries had expired and were removed", cache.stats().expired_entries);
     db.close()
 }

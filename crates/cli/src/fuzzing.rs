@@ -99,6 +99,11 @@ pub fn load(data: &[u8]) -> bool {
     !outcome.records.is_empty()
 }
 
+/// The expiry of a version.
+fn expiry_of(record: &Record) -> Option<Time> {
+    record.expiry.filter(|expiry| !record.is_delete && *expiry < Time::MAX)
+}
+
 /// Writes records and reads them back.
 fn round_trip(format: Format, mapping: &Mapping, records: &[Record]) {
     let written = match format {
@@ -124,14 +129,17 @@ fn round_trip(format: Format, mapping: &Mapping, records: &[Record]) {
             None => writer.write(&mut out, &record.key, &record.value),
             Some(time) => {
                 let value = (!record.is_delete).then_some(&record.value[..]);
-                writer.write_version(&mut out, &record.key, time, value)
+                writer.write_version(&mut out, &record.key, time, value, expiry_of(record))
             }
         };
         // The value of a delete means nothing.
         let value = if record.is_delete { &[][..] } else { &record.value[..] };
         match done {
             Ok(()) => {
-                let expiry = written.expiry.as_ref().and(record.expiry);
+                let expiry = match record.time {
+                    Some(_) => expiry_of(record),
+                    None => written.expiry.as_ref().and(record.expiry),
+                };
                 kept.push((&record.key, value, record.time, expiry, record.is_delete));
             }
             Err(Unwritten::Refused(why)) => {

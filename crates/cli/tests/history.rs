@@ -153,6 +153,7 @@ fn the_shell_reads_and_writes_as_of_a_time() {
 fn versions_are_serialized_with_bytes_and_microseconds() {
     let (key, value) = (cairn::Slice::from("a"), cairn::Slice::from([255]));
     let version = cairn::Version::new(key, cairn::Time::from_micros(5), None, Some(value));
-    let expected = serde_json::json!({ "key": [97], "time": 5, "until": null, "value": [255] });
+    let expected =
+        serde_json::json!({ "key": [97], "time": 5, "until": null, "value": [255], "expiry": null });
     assert_eq!(serde_json::to_value(&version).unwrap(), expected);
 }

@@ -258,8 +258,39 @@ fn expiries_are_copied_by_dump_and_load() {
     cairn.run("dump", &["-k", "tree", "--expiry", "--format", "lines"]).fails(6, &["expiries"]);
     assert_eq!(cairn.run("load", &["-k", "tree", "--expiry", "2", "--timestamp", "2"]).code, 2);
     cairn.run("put", &["-k", "history", "--create", "--set", "history=all", "a", "1"]).ok();
-    let refused = cairn.run_with("load", &["-k", "history", "--expiry", "2"], lines.as_bytes());
-    refused.fails(2, &["history"]);
+    cairn.run_with("load", &["-k", "history", "--expiry", "2"], lines.as_bytes()).ok();
+    assert_eq!(cairn.ok("dump", &["-k", "history", "--expiry"]), lines);
+}
+
+#[test]
+fn versions_that_expire_are_copied_by_dump_and_load() {
+    let cairn = Cairn::new();
+    let history = "a\t1000000\tput\t1\na\t2000000\tuntil 1970-01-01T00:00:03Z\t2\na\t5000000\tuntil 2100-01-01T00:00:00Z\t3\n\
+        b\t1000000\tuntil 1970-01-01T00:00:02Z\tx\n";
+    let load = |name: &str, text: &str, format: &str| {
+        let args = ["-k", name, "--create", "--set", "history=all", "--history", "--format", format];
+        cairn.run_with("load", &args, text.as_bytes()).ok();
+    };
+    load("first", history, "tsv");
+    assert_eq!(cairn.ok("get", &["-k", "first", "--expiry", "a"]), "2100-01-01T00:00:00Z\n");
+    let shown = cairn.ok("history", &["-k", "first", "a"]);
+    let expected = "1970-01-01T00:00:05Z\t2100-01-01T00:00:00Z\tput\t3\n\
+        1970-01-01T00:00:03Z\t1970-01-01T00:00:05Z\tdelete\n\
+        1970-01-01T00:00:02Z\t1970-01-01T00:00:03Z\tput\t2\n\
+        1970-01-01T00:00:01Z\t1970-01-01T00:00:02Z\tput\t1\n";
+    assert_eq!(shown, expected);
+    let dumped = cairn.ok("dump", &["-k", "first", "--history"]);
+    assert_eq!(dumped.lines().count(), 4, "{dumped}");
+    for format in ["tsv", "csv", "jsonl"] {
+        load(format, &cairn.ok("dump", &["-k", "first", "--history", "--format", format]), format);
+        assert_eq!(cairn.ok("dump", &["-k", format, "--history"]), dumped);
+        assert_eq!(cairn.ok("history", &["-k", format, "a"]), expected);
+    }
+    // The end of the second version is none of the records.
+    let first: Vec<_> = dumped.lines().take(3).map(|line| format!("{line}\n")).collect();
+    assert_eq!(cairn.ok("dump", &["-k", "first", "--history", "--limit", "3"]), first.concat());
+    let back: Vec<_> = dumped.lines().rev().map(|line| format!("{line}\n")).collect();
+    assert_eq!(cairn.ok("dump", &["-k", "first", "--history", "--reverse"]), back.concat());
 }
 
 #[test]

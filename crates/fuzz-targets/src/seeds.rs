@@ -405,7 +405,7 @@ impl Seeds {
                 out.extend_from_slice(&time.micros().to_le_bytes());
                 out.extend_from_slice(b"value");
                 let ended = match until == Time::MAX {
-                    true => history::Ended::open(time),
+                    true => history::Ended::open(time, true),
                     false => history::Ended::at(until, false),
                 };
                 history::put_historical(out, time, ended);
@@ -414,6 +414,11 @@ impl Seeds {
         of(2, "primary", &|out| {
             out.extend_from_slice(b"value");
             out.extend_from_slice(&history::primary_suffix(time));
+        });
+        of(4, "expiring", &|out| {
+            out.extend_from_slice(b"value");
+            out.extend_from_slice(&history::primary_suffix(time));
+            out.extend_from_slice(&base::expiry::expiry_bytes(until));
         });
         of(3, "retention", &|out| out.extend_from_slice(b"versions(3) or age(12h)"));
     }

@@ -3,6 +3,7 @@
 use crate::stored::{split_historical, split_primary};
 use crate::version_key::{put_key_of, split};
 use crate::walk::{PRIMARY, merge_of};
+use base::expiry::without_expiry;
 use base::{Cursor, MAX_SEQ, RangeSet, Result, Seq, Slice, Time};
 
 /// The cursors over all entries of the tables of a keyspace with history, and what is known of them.
@@ -50,12 +51,14 @@ pub fn check_versions<C: Cursor>(
         go_on()?;
         let (trailer, is_primary) = (merge.trailer(), merge.current() == PRIMARY);
         let split = split(merge.key()).filter(|(prefix, time)| {
-            let stored = merge.value();
+            let Some((stored, expiry)) = without_expiry(trailer, merge.value()) else { return false };
             user_key.clear();
             put_key_of(&mut user_key, prefix)
                 && match is_primary {
                     true => split_primary(stored).is_some(),
-                    false => split_historical(stored, *time).is_some(),
+                    false => split_historical(stored, *time).is_some_and(|(_, ended)| {
+                        ended.is_delete || ended.until < Time::MAX || expiry.is_some()
+                    }),
                 }
         });
         let Some((prefix, time)) = split else {

@@ -2,6 +2,7 @@
 
 use crate::stored::split_primary;
 use crate::version_key::{TIME_LEN, put_key_of, put_prefix, split};
+use base::expiry::without_expiry;
 use base::{Cursor, Error, ErrorKind, MAX_SEQ, Result, Seq, Slice, Time, Trailer, same_key};
 
 /// After so many steps past later versions of a key, a seek searches for the version by its sequence number.
@@ -117,7 +118,8 @@ impl<C: Cursor> PrimaryVersions<C> {
 
 /// The time of the entry of a primary tree.
 fn time_of(cursor: &impl Cursor) -> Result<Time> {
-    split_primary(cursor.value()).map(|(_, time)| time).ok_or_else(|| {
+    let stored = without_expiry(cursor.trailer(), cursor.value());
+    stored.and_then(|(stored, _)| split_primary(stored)).map(|(_, time)| time).ok_or_else(|| {
         Error::new(
             ErrorKind::Corruption,
             format!("the entry of key {:?} has no time", Slice::copy_from(cursor.key())),

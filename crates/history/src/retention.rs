@@ -3,6 +3,7 @@
 use crate::stored::{Ended, split_historical};
 use crate::version_key;
 use base::duration::{duration_text, parse_duration};
+use base::expiry::without_expiry;
 use base::{Error, ErrorKind, Result, Seq, Slice, Time, Trailer};
 use std::fmt;
 use std::str::FromStr;
@@ -129,9 +130,9 @@ pub struct Met {
     pub seq: Seq,
     /// Whether it is a delete.
     pub is_delete: bool,
-    /// The time of a later version, or [`Time::MAX`]: a delete that was the newest version when it came here.
+    /// The time of a later version, or [`Time::MAX`]: a delete, or a value that had expired, which was the newest version when it came here.
     pub until: Time,
-    /// `until`, or the time from which on such a delete may expire.
+    /// `until`, or the time from which on such a version may expire.
     pub holds: Time,
 }
 
@@ -196,6 +197,7 @@ impl Expiry {
 impl EvictionSink for Expiry {
     fn see(&mut self, key: &[u8], trailer: Trailer, stored: &[u8], kept: bool) -> Result<bool> {
         let met = version_key::split(key).and_then(|(prefix, time)| {
+            let (stored, _) = without_expiry(trailer, stored)?;
             let Ended { until, is_delete, holds, .. } = split_historical(stored, time)?.1;
             Some((prefix, Met { time, seq: trailer.seq(), is_delete, until, holds }))
         });
@@ -206,6 +208,15 @@ impl EvictionSink for Expiry {
         // Also one that is not kept anyway: another reader may see it, and then it counts.
         let expires = self.expires(prefix, met);
         Ok(kept && !expires)
+    }
+
+    /// Versions with an expiry stay as long as others.
+    fn takes_expired(&self, _: &[u8], _: Trailer) -> bool {
+        false
+    }
+
+    fn take_expired(&mut self, key: &[u8], trailer: Trailer, stored: &[u8]) -> Result<()> {
+        self.see(key, trailer, stored, false).map(|_| ())
     }
 }
 

@@ -1,8 +1,10 @@
 //! What the trees of a keyspace with history store behind a value: the primary tree its time, the historical tree the time until which it was
-//! the newest. Behind it, so that an entry that has a reference in place of its value begins with the reference, as without history.
+//! the newest. Behind it, so that an entry that has a reference in place of its value begins with the reference, as without history. An expiry
+//! is behind that in both trees ([`base::expiry`]); the functions of this module get what is before it.
 
 use crate::version_key;
-use base::Time;
+use base::expiry::without_expiry;
+use base::{Time, Trailer};
 
 /// Bytes behind each value, and in each tombstone, of the primary tree: its time, little-endian.
 pub const PRIMARY_SUFFIX: usize = size_of::<u64>();
@@ -27,14 +29,14 @@ pub fn split_primary(stored: &[u8]) -> Option<(&[u8], Time)> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// The time of a later version of the key: the next one or, if that is not known, any. [`Time::MAX`] if there is none: the version is a
-    /// delete, and still the newest.
+    /// delete, or a value that has expired, and still the newest.
     pub until: Time,
     /// Whether the version is a delete.
     pub is_delete: bool,
     /// Whether a range delete was at `until`. Otherwise it is the time of a version, which may have expired since. A delete has it from the
     /// version before it, for those that come in between later.
     pub by_range: bool,
-    /// For a delete that is still the newest version: the time from which on it may expire. Versions before it may have ended later, as far
+    /// For one that is still the newest version: the time from which on retention may drop it. Versions before it may have ended later, as far
     /// as is stored: at range deletes up to this time, because these are applied to older versions first.
     pub holds: Time,
 }
@@ -50,9 +52,9 @@ impl Ended {
         Ended { by_range, ..self }
     }
 
-    /// A delete that is the newest version, and holds until `holds`.
-    pub fn open(holds: Time) -> Ended {
-        Ended { until: Time::MAX, is_delete: true, by_range: false, holds }
+    /// A version that is the newest, a delete or a value that has expired, and holds until `holds`.
+    pub fn open(holds: Time, is_delete: bool) -> Ended {
+        Ended { until: Time::MAX, is_delete, by_range: false, holds }
     }
 }
 
@@ -94,19 +96,21 @@ pub fn split_historical(stored: &[u8], time: Time) -> Option<(&[u8], Ended)> {
     let end = Time::from_micros(end);
     match (is_open, bytes.last()) {
         (_, Some(0)) => None,
-        (true, _) => (is_delete && !by_version).then_some((value, Ended::open(end))),
+        (true, _) => (!by_version).then_some((value, Ended::open(end, is_delete))),
         (false, _) => Some((value, Ended::at(end, is_delete).by_range(!by_version))),
     }
 }
 
 /// The time of an entry of the historical tree, and when its version ended, or until when it holds; `None` if it is malformed.
-pub fn times_of(version_key: &[u8], stored: &[u8]) -> Option<(Time, Time)> {
+pub fn times_of(version_key: &[u8], trailer: Trailer, stored: &[u8]) -> Option<(Time, Time)> {
     let (_, time) = version_key::split(version_key)?;
+    let (stored, _) = without_expiry(trailer, stored)?;
     Some((time, split_historical(stored, time)?.1.holds))
 }
 
 /// The same of an entry of the primary tree, whose end is not known.
-pub fn primary_times_of(_: &[u8], stored: &[u8]) -> Option<(Time, Time)> {
+pub fn primary_times_of(_: &[u8], trailer: Trailer, stored: &[u8]) -> Option<(Time, Time)> {
+    let (stored, _) = without_expiry(trailer, stored)?;
     split_primary(stored).map(|(_, time)| (time, Time::MAX))
 }
 
@@ -129,7 +133,7 @@ mod tests {
             let time = Time::from_micros(time);
             let until = Time::from_micros(time.micros() + duration % (1 << bits));
             let ended = match is_open {
-                true => Ended::open(until),
+                true => Ended::open(until, is_delete),
                 false => Ended::at(until, is_delete).by_range(by_range),
             };
             let mut stored = value.clone();
@@ -161,12 +165,11 @@ mod tests {
         };
         assert_eq!([0, 1, 16, 17, 3600, 86_400, 365 * 86_400].map(len), [1, 4, 4, 5, 5, 6, 7]);
         let time = Time::from_micros(1);
-        // Without its duration; with a zero in front; open, but no delete, or ended; too long a duration.
-        let refused: [&[u8]; 6] = [
+        // Without its duration; with a zero in front; open, but ended; too long a duration.
+        let refused: [&[u8]; 5] = [
             &[],
             &[LEN_UNIT],
             &[0, LEN_UNIT],
-            &[1, LEN_UNIT | IS_OPEN],
             &[1, LEN_UNIT | IS_DELETE | IS_OPEN | BY_VERSION],
             &[1, 1, 1, 1, 1, 1, 1, 1, 1, 9 * LEN_UNIT],
         ];

@@ -3,6 +3,7 @@
 use crate::primary_versions::PrimaryVersions;
 use crate::stored::{Ended, split_historical, split_primary};
 use crate::version_key::{TIME_LEN, prefix_of, put_key_of, split};
+use base::expiry::without_expiry;
 use base::{Cursor, EntryKind, Error, ErrorKind, MAX_SEQ, RangeSet, Result, Seq, Slice, Time, Trailer};
 use tree::MergeCursor;
 
@@ -47,14 +48,19 @@ pub struct KeyVersion {
     prefix: Vec<u8>,
     /// Its time.
     pub time: Time,
-    /// The time at which it ended, which is that of the next version that the walk sees; [`Time::MAX`] if it has not.
+    /// The time at which it ends: that of the next version that the walk sees, or its expiry if that is earlier; [`Time::MAX`] if it has
+    /// neither.
     pub until: Time,
     /// The time of the next version that the walk sees, if there is one.
     next: Time,
     /// Whether a range delete ended it, as far as is stored.
     by_range: bool,
+    /// Its expiry; [`Time::MAX`] if it has none.
+    expiry: Time,
     /// Whether it is a delete.
     pub is_delete: bool,
+    /// Whether reads of the newest version may find it: it is in the primary tree, and no range delete hides it.
+    may_be_there: bool,
     /// The trailer of its entry, which tells whether `value` is a reference to the value.
     pub trailer: Trailer,
     /// Its value, or the reference to it.
@@ -62,39 +68,61 @@ pub struct KeyVersion {
 }
 
 impl KeyVersion {
+    /// Its expiry.
+    pub fn expiry(&self) -> Option<Time> {
+        Some(self.expiry).filter(|expiry| *expiry < Time::MAX)
+    }
+
     /// Notes the time of the next version that the walk sees. A value may have ended before, by a range delete, or with a version that has
     /// expired. A delete has no end but the next version, whatever is stored: it may have moved to the historical tree although the walk
     /// sees no later version, or may be a late one before a range delete.
     fn end_at(&mut self, later: Option<Time>) {
         self.next = later.unwrap_or(Time::MAX);
-        self.until = if self.is_delete { self.next } else { self.until.min(self.next) };
+        self.by_range &= self.until < self.next.min(self.expiry);
+        self.until = if self.is_delete { self.next } else { self.until.min(self.next).min(self.expiry) };
+    }
+
+    /// Whether it ended by itself: by a range delete, or by its expiry, which had passed at `now`.
+    fn ended_by_itself(&self, now: Time) -> bool {
+        let has_expired = self.until == self.expiry && self.expiry <= now;
+        !self.is_delete && self.until < self.next && (has_expired || self.by_range)
     }
 
     /// Whether a range delete replaced it, of the same time.
     fn is_replaced(&self) -> bool {
-        !self.is_delete && self.until <= self.time
+        // Or it expires before it begins, because its time is after the clock.
+        !self.is_delete && self.until <= self.time && self.until < self.expiry
     }
 
     /// Its end, if a window shows that as a version.
-    fn end(&self, shown: Shown) -> Option<KeyVersion> {
+    fn end(&self, shown: Shown, now: Time) -> Option<KeyVersion> {
         let Shown::Window(earliest, latest) = shown else { return None };
-        let is_deleted = self.by_range && !self.is_delete;
-        let is_shown = is_deleted && self.until < self.next && (earliest..=latest).contains(&self.until);
+        // A put that had expired when it was written has no end of its own.
+        let has_begun = self.until > self.time || self.until == self.time && self.until < self.expiry;
+        let is_end = self.ended_by_itself(now) && has_begun;
+        let is_shown = is_end && (earliest..=latest).contains(&self.until);
         is_shown.then(|| KeyVersion {
             prefix: self.prefix.clone(),
             time: self.until,
             until: self.next,
             next: self.next,
             by_range: false,
+            expiry: Time::MAX,
             is_delete: true,
+            may_be_there: false,
             trailer: Trailer::new(self.trailer.seq(), EntryKind::Put),
             value: Slice::default(),
         })
     }
 
-    /// Whether it is a value that had not ended at `time`, as far as its end is known.
-    fn exists_at(&self, time: Time) -> bool {
-        !self.is_delete && (self.until == Time::MAX || self.until > time)
+    /// Whether it is a value that had not ended at `time`, as far as its end is known. [`Time::MAX`]: that is still there, for a reader that
+    /// began at `now`: what moved to the historical tree as the newest version is not, whatever a clock that is set back says.
+    fn exists_at(&self, time: Time, now: Time) -> bool {
+        match time {
+            _ if self.is_delete => false,
+            Time::MAX => self.may_be_there && self.expiry > now,
+            _ => self.until.min(self.expiry) > time,
+        }
     }
 }
 
@@ -102,13 +130,15 @@ impl KeyVersion {
 ///
 /// A version that is in both trees, because it is moving, is shown once, and of two writes to a key at one time the newer one.
 ///
-/// A window shows the end of a version by a range delete as a delete, before the version: the version's *end*. A version may also have ended
-/// before the next one because what followed it has expired.
+/// A window shows the end of a version by a range delete, or by its expiry, as a delete, before the version: the version's *end*. A version may
+/// also have ended before the next one because retention has dropped what followed it.
 pub struct VersionWalk<C> {
     merge: MergeCursor<Run<C>>,
     /// The range tombstones of the primary tree.
     ranges: RangeSet,
     seq: Seq,
+    /// The time at which the reader began, for expiries.
+    now: Time,
     shown: Shown,
     /// The parts before the time of the version keys of the first key, and of the exclusive end.
     from: Vec<u8>,
@@ -124,16 +154,19 @@ pub struct VersionWalk<C> {
     passed_end: bool,
     /// For version keys to seek to.
     target: Vec<u8>,
+    /// The first expiry after `now` of what was shown, where it decides what is.
+    soonest: Time,
 }
 
 impl<C: Cursor> VersionWalk<C> {
     /// `primary` and `historical` are over the entries of the two trees that may have keys of the range, and `ranges` are the range tombstones
-    /// of the primary one. `to` of `None`: to the end.
+    /// of the primary one. `seq` and `now`: the sequence number at which the reader reads, and the time at which it began. `to` of `None`: to the
+    /// end.
     pub fn new(
         primary: C,
         historical: C,
         ranges: RangeSet,
-        seq: Seq,
+        (seq, now): (Seq, Time),
         shown: Shown,
         (from, to): (&[u8], Option<&[u8]>),
     ) -> VersionWalk<C> {
@@ -141,6 +174,7 @@ impl<C: Cursor> VersionWalk<C> {
             merge: merge_of(primary, historical),
             ranges,
             seq,
+            now,
             shown,
             from: prefix_of(from),
             to: to.map(prefix_of),
@@ -151,7 +185,9 @@ impl<C: Cursor> VersionWalk<C> {
                 until: Time::MAX,
                 next: Time::MAX,
                 by_range: false,
+                expiry: Time::MAX,
                 is_delete: false,
+                may_be_there: false,
                 trailer: Trailer(0),
                 value: Slice::default(),
             },
@@ -160,7 +196,32 @@ impl<C: Cursor> VersionWalk<C> {
             last: None,
             passed_end: false,
             target: Vec::new(),
+            soonest: Time::MAX,
         }
+    }
+
+    /// Notes the expiry of the current version, of which the end is known, if a walk after it would show something else.
+    fn note_expiry(&mut self) {
+        let KeyVersion { is_delete, until, expiry, .. } = self.current;
+        // As of another time than the present the same is shown whatever time it is.
+        let latest = match self.shown {
+            Shown::Window(_, latest) => latest,
+            Shown::AsOf(time) => {
+                if time == Time::MAX {
+                    Time::MAX
+                } else {
+                    Time::MIN
+                }
+            }
+        };
+        if !is_delete && until == expiry && expiry > self.now && expiry < Time::MAX && expiry <= latest {
+            self.soonest = self.soonest.min(expiry);
+        }
+    }
+
+    /// The first expiry, among those of the versions that were met, after which a new walk could show something else; `None` if there is none.
+    pub fn soonest_expiry(&self) -> Option<Time> {
+        Some(self.soonest).filter(|soonest| *soonest < Time::MAX)
     }
 
     /// The cursors over both trees.
@@ -286,7 +347,7 @@ impl<C: Cursor> VersionWalk<C> {
     pub fn prev(&mut self) -> Result<()> {
         let (place, was_end) = self.leave();
         if place != Place::Invalid && !was_end {
-            self.end = self.current.end(self.shown);
+            self.end = self.current.end(self.shown, self.now);
             if self.end.is_some() {
                 self.place = place;
                 return Ok(());
@@ -317,7 +378,7 @@ impl<C: Cursor> VersionWalk<C> {
         self.leave();
         self.prefix = prefix_of(key);
         self.seek_in_key(time, MAX_SEQ)?;
-        while self.is_in_key() && self.merge.trailer().seq() > self.seq {
+        while self.is_in_key() && self.is_hidden() {
             self.merge.next()?;
         }
         let mut end = (Time::MAX, false);
@@ -369,7 +430,7 @@ impl<C: Cursor> VersionWalk<C> {
     fn enter_window(&mut self, time: Time) -> Result<()> {
         set_version_key(&mut self.target, &self.prefix, time);
         self.merge.seek_before(&self.target)?;
-        while self.is_in_key() && self.merge.trailer().seq() > self.seq {
+        while self.is_in_key() && self.is_hidden() {
             self.merge.prev()?;
         }
         self.last = match self.is_in_key() {
@@ -394,7 +455,7 @@ impl<C: Cursor> VersionWalk<C> {
                 (self.last, steps, self.passed_end) = (None, 0, false);
             }
             // One that the reader does not see, or an older write at the same time, or the same entry in the other tree.
-            if self.merge.trailer().seq() > self.seq || self.last == Some(time) {
+            if self.is_hidden() || self.last == Some(time) {
                 self.merge.next()?;
                 continue;
             }
@@ -413,15 +474,16 @@ impl<C: Cursor> VersionWalk<C> {
             }
             self.take()?;
             if let Shown::AsOf(time) = self.shown
-                && !self.current.exists_at(time)
+                && !self.current.exists_at(time, self.now)
             {
                 self.leave_key()?;
                 continue;
             }
             self.current.end_at(later);
+            self.note_expiry();
             let passed_end = std::mem::take(&mut self.passed_end);
             if !passed_end {
-                self.end = self.current.end(self.shown);
+                self.end = self.current.end(self.shown, self.now);
             }
             if self.end.is_none() && time < earliest {
                 self.leave_key()?;
@@ -453,9 +515,10 @@ impl<C: Cursor> VersionWalk<C> {
     fn find_backward_in(&mut self, earliest: Time, latest: Time) -> Result<()> {
         while let Some(later) = self.take_backward(earliest, latest)? {
             self.current.end_at(later);
+            self.note_expiry();
             let is_shown = self.current.time >= earliest && !self.current.is_replaced();
             if !is_shown {
-                self.end = self.current.end(self.shown);
+                self.end = self.current.end(self.shown, self.now);
             }
             if is_shown || self.end.is_some() {
                 self.place = Place::Backward;
@@ -470,7 +533,7 @@ impl<C: Cursor> VersionWalk<C> {
     fn take_backward(&mut self, earliest: Time, latest: Time) -> Result<Option<Option<Time>>> {
         let (mut found, mut later) = (false, None);
         while self.is_in_range() {
-            if self.merge.trailer().seq() > self.seq {
+            if self.is_hidden() {
                 self.merge.prev()?;
                 continue;
             }
@@ -491,7 +554,7 @@ impl<C: Cursor> VersionWalk<C> {
                 // The last one before the window may have its end in it.
                 let prefix = prefix.to_vec();
                 self.seek_merge(&prefix, Time::from_micros(earliest.micros() - 1), MAX_SEQ)?;
-                while self.merge.valid() && self.merge.trailer().seq() > self.seq {
+                while self.merge.valid() && self.is_hidden() {
                     self.merge.next()?;
                 }
                 self.take()?;
@@ -515,15 +578,18 @@ impl<C: Cursor> VersionWalk<C> {
             let is_done = |prefix: &[u8]| found && prefix != self.current.prefix;
             let key = if in_range { Some(split_key(self.merge.key())?) } else { None };
             if key.is_none_or(|(prefix, _)| is_done(prefix)) {
-                if found && self.current.exists_at(as_of) {
+                if found && self.current.exists_at(as_of, self.now) {
+                    // That of a later version is noted when the merge meets it.
+                    self.current.until = self.current.until.min(self.current.expiry);
                     self.place = Place::Backward;
+                    self.note_expiry();
                     return Ok(());
                 }
                 (found, steps) = (false, 0);
             }
             let Some((prefix, time)) = key else { return Ok(()) };
             if time > as_of {
-                if found && self.merge.trailer().seq() > self.seq {
+                if found && self.is_hidden() {
                     // The end is the time of the first one that the reader sees.
                     self.merge.prev()?;
                     continue;
@@ -535,7 +601,7 @@ impl<C: Cursor> VersionWalk<C> {
                 self.seek_merge_before(&prefix, Time::MAX)?;
                 continue;
             }
-            if self.merge.trailer().seq() > self.seq {
+            if self.is_hidden() {
                 self.merge.prev()?;
                 continue;
             }
@@ -549,13 +615,18 @@ impl<C: Cursor> VersionWalk<C> {
             // The first one that the reader sees; there is one, where the merge stands or before it.
             let prefix = split_key(self.merge.key())?.0.to_vec();
             self.seek_merge(&prefix, as_of, MAX_SEQ)?;
-            while self.merge.valid() && self.merge.trailer().seq() > self.seq {
+            while self.merge.valid() && self.is_hidden() {
                 self.merge.next()?;
             }
             self.take()?;
             let time = self.current.time;
             self.seek_merge_before(&prefix, time)?;
         }
+    }
+
+    /// Whether the entry on which the merge stands is a newer one than the walk sees.
+    fn is_hidden(&self) -> bool {
+        self.merge.trailer().seq() > self.seq
     }
 
     /// The time of the first range tombstone over the entry of the primary tree on which the merge stands; [`Time::MAX`] if there is none.
@@ -574,22 +645,34 @@ impl<C: Cursor> VersionWalk<C> {
         let key = self.merge.key();
         let (prefix, time) = split_key(key)?;
         let (trailer, stored) = (self.merge.trailer(), self.merge.value_slice());
+        let Some((stored_before, expiry)) = without_expiry(trailer, &stored) else {
+            return Err(malformed(key));
+        };
+        let (expiry, mut may_be_there) = (expiry.unwrap_or(Time::MAX), false);
         let found = match self.merge.current() == PRIMARY {
             true => {
                 let is_delete = trailer.is_delete();
-                let until = if is_delete { Time::MAX } else { self.end_by_range(trailer.seq()) };
+                // A range delete does nothing to what has expired before, also if no compaction has moved that yet.
+                let range = self.end_by_range(trailer.seq());
+                may_be_there = range == Time::MAX;
+                let until = if is_delete || range >= expiry { Time::MAX } else { range };
                 let ended = Ended::at(until, is_delete).by_range(until < Time::MAX);
-                split_primary(&stored).map(|(value, _)| (value, ended))
+                split_primary(stored_before).map(|(value, _)| (value, ended))
             }
-            false => split_historical(&stored, time),
+            // A value without an end has an expiry.
+            false => split_historical(stored_before, time)
+                .filter(|(_, ended)| ended.is_delete || ended.until < Time::MAX || trailer.expires()),
         };
         let Some((value, ended)) = found else { return Err(malformed(key)) };
         let current = &mut self.current;
         current.prefix.clear();
         current.prefix.extend_from_slice(prefix);
         (current.time, current.until) = (time, ended.until);
-        (current.is_delete, current.by_range) = (ended.is_delete, ended.by_range);
-        (current.trailer, current.value) = (trailer, stored.slice_of(value));
+        // A put that had expired when it was written is a delete, once that time has come.
+        (current.is_delete, current.by_range) =
+            (ended.is_delete || expiry <= time.min(self.now), ended.by_range);
+        (current.trailer, current.expiry, current.may_be_there) = (trailer, expiry, may_be_there);
+        current.value = stored.slice_of(value);
         Ok(())
     }
 }

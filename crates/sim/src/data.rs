@@ -3,7 +3,7 @@
 
 use crate::random::{Draw, Rng};
 use cairn::limits::MAX_KEY_LEN;
-use cairn::{Batch, Keyspace, Merge, Retention, Time};
+use cairn::{Batch, Keyspace, Merge, Time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -155,7 +155,7 @@ pub fn value(rng: &mut Rng, sizes: Sizes) -> Value {
 /// When an entry with this value expires, in a suite in which no time passes: for some values in a far future, otherwise never.
 pub fn far_expiry(keyspace: &Keyspace, value: &[u8]) -> Time {
     // Beside entries that expire, operands would not be entries.
-    let may_expire = keyspace.options().history == Retention::None && keyspace.options().merge == Merge::None;
+    let may_expire = keyspace.options().merge == Merge::None;
     let sum: usize = value.iter().take(16).map(|byte| usize::from(*byte)).sum();
     match may_expire && (sum + value.len()).is_multiple_of(3) {
         true => Time::from_micros((1 << 60) + sum as u64),

@@ -20,7 +20,7 @@ fn timed(key: &[u8], seq: u64, (from, to): (Time, Time), rest: &[u8]) -> Entry {
     entry(key, seq, &value)
 }
 
-fn times_of(_: &[u8], value: &[u8]) -> Option<(Time, Time)> {
+fn times_of(_: &[u8], _: Trailer, value: &[u8]) -> Option<(Time, Time)> {
     let (from, rest) = value.split_first_chunk()?;
     Some((at(u64::from_le_bytes(*from)), at(u64::from_le_bytes(*rest.first_chunk()?))))
 }
@@ -43,7 +43,7 @@ fn random_timed(rng: &mut Rng, count: u64) -> Vec<Entry> {
 fn write_timed(env: &Arc<dyn Env>, options: &TableOptions, entries: &[Entry]) -> TableMeta {
     let mut writer = TableWriter::create(env, Path::new(DIR), 1, options).unwrap();
     for Entry { key, trailer, value } in entries {
-        let times = times_of(key, value);
+        let times = times_of(key, *trailer, value);
         writer.add_timed(key, options.filter_hash(key), *trailer, value, times).unwrap();
     }
     writer.finish().unwrap()
@@ -103,7 +103,7 @@ fn walks_show_all_entries_of_the_times_that_they_want() {
         // With and without pinned index nodes.
         let table = open(&env, &meta, if round % 2 == 0 { 0 } else { 8 << 20 });
         let found = table.verify_with(Some(times_of), &mut |_| Ok(())).unwrap();
-        let times = entries.iter().map(|e| times_of(&e.key, &e.value).unwrap());
+        let times = entries.iter().map(|e| times_of(&e.key, e.trailer, &e.value).unwrap());
         let times = times.map(|(from, to)| TableTimes::of_version(from, to, false));
         assert_eq!(found, TableMeta { times: times.reduce(TableTimes::and), ..meta });
         for _ in 0..20 {
@@ -120,7 +120,7 @@ fn check_walks(table: &Arc<Table>, entries: &[Entry], rng: &mut Rng) {
     let mut key = || entries[rng.below(entries.len() as u64) as usize].key.clone();
     let (from, to) = if whole { (Vec::new(), None) } else { (key(), Some(key())) };
     let is_right = |e: &Entry| {
-        let (begun, ended) = times_of(&e.key, &e.value).unwrap();
+        let (begun, ended) = times_of(&e.key, e.trailer, &e.value).unwrap();
         e.key >= from
             && to.as_ref().is_none_or(|to| e.key < *to)
             && times.since.is_none_or(|since| ended >= since)

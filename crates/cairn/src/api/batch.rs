@@ -46,7 +46,21 @@ impl Batch {
         value: impl AsRef<[u8]>,
         time: Time,
     ) {
-        self.push(&keyspace.inner, Entry::put(key.as_ref(), value.as_ref()).at(Some(time)));
+        let entry = Entry::put(key.as_ref(), value.as_ref()).at(Some(time));
+        self.push(&keyspace.inner, entry.until(keyspace.inner.expiry_at(time)));
+    }
+
+    /// Sets `key` to `value` as of `time` until the time `expiry`; [`Time::MAX`] is never. See [`Batch::put_at`] and [`Batch::put_until`].
+    pub fn put_at_until(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        time: Time,
+        expiry: Time,
+    ) {
+        let entry = Entry::put(key.as_ref(), value.as_ref()).at(Some(time));
+        self.push(&keyspace.inner, entry.until(Some(expiry)));
     }
 
     /// Joins `operand` to the value of `key`. See [`Keyspace::merge`].

@@ -159,7 +159,7 @@ impl Keyspace {
     /// ```
     ///
     /// # Errors
-    /// As for [`Keyspace::put`]; also `InvalidArgument` if the keyspace has history.
+    /// As for [`Keyspace::put`].
     pub fn put_with_ttl(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: Duration) -> Result<()> {
         self.put_with_ttl_with(key, value, ttl, self.database().options.durability)
     }
@@ -261,8 +261,8 @@ impl Keyspace {
         time: Time,
         durability: Durability,
     ) -> Result<()> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        self.database().write_one(&self.inner, Entry::put(key, value).at(Some(time)), durability)
+        let entry = Entry::put(key.as_ref(), value.as_ref()).at(Some(time));
+        self.database().write_one(&self.inner, entry.until(self.inner.expiry_at(time)), durability)
     }
 
     /// Deletes `key` as of `time`. See [`Keyspace::put_at`].

@@ -58,7 +58,8 @@ impl DbInner {
             k.tree.set_free_space(context.free_space);
             k.tree.set_idle(context.idle);
             let oldest = self.oldest_reader(&k.inner);
-            k.tree.set_horizon(self.horizon(&k.inner, context.now, oldest));
+            let unsettled = k.inner.unsettled_ranges(oldest);
+            k.tree.set_horizon(self.horizon(&k.inner, context.now, oldest), unsettled);
             let picked = k.tree.pick(oldest).map(|plan| (k.inner.clone(), plan));
             let space = k.tree.space(oldest);
             if picked.is_some() {
@@ -206,7 +207,9 @@ impl DbInner {
                 let version = historical.read_state.load().version.clone();
                 let cuts = EvictedCuts::new(&version, &options, &from, to.as_deref());
                 let expiry = self.expiry(retention, now, &snapshots);
-                with_evictions(&of_historical, (&ranges, self.now()), cuts, expiry, job, |done| {
+                // After the time at which entries have expired.
+                let recent = keyspace.read_state.load().ranges().unwrap_or_default();
+                with_evictions(&of_historical, (&ranges, &recent, self.now()), cuts, expiry, job, |done| {
                     self.discard(&done.added)
                 })?
             }
@@ -251,7 +254,7 @@ impl DbInner {
             }
         }
         let unread = match plan.reason {
-            Reason::ExpiredTables => {
+            Reason::ExpiredTables if !keyspace.is_historical() => {
                 plan.inputs.iter().filter_map(|(_, table)| table.meta.expiry).map(|e| e.entries).sum()
             }
             _ => 0,

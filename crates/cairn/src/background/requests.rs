@@ -119,7 +119,7 @@ impl DbInner {
                 let room = self.free_space_if_low(&state);
                 let Some(k) = state.keyspaces.get_mut(&keyspace.id) else { return keyspace.check_open() };
                 k.tree.set_free_space(room);
-                k.tree.set_horizon(horizon);
+                k.tree.set_horizon(horizon, keyspace.unsettled_ranges(oldest));
                 let picked = k.tree.pick_range(from, to, requested_seq, rewritten_before, oldest);
                 if let Ok(Some(_)) = &picked {
                     state.jobs += 1;

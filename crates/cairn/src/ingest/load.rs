@@ -473,12 +473,11 @@ impl Part {
     fn add(&mut self, db: &DbInner, entry: Entry<'_>) -> Result<()> {
         let (kind, stored) = match (entry.expiry, self.time) {
             (None, None) => (EntryKind::Put, entry.value),
-            // With history nothing expires.
             (expiry, time) => {
                 self.stored.clear();
                 self.stored.extend_from_slice(entry.value);
-                expiry.iter().for_each(|expiry| self.stored.extend_from_slice(&expiry_bytes(*expiry)));
                 self.stored.extend_from_slice(&self.keyspace.tail(time));
+                expiry.iter().for_each(|expiry| self.stored.extend_from_slice(&expiry_bytes(*expiry)));
                 (if expiry.is_some() { EntryKind::ExpiringPut } else { EntryKind::Put }, &self.stored[..])
             }
         };

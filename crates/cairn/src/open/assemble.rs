@@ -114,7 +114,9 @@ impl DbInner {
             };
             // What is in the files of a keyspace without order is not known.
             let of_tables = || k.tree.version().tables().any(|(_, table)| table.meta.expiry.is_some());
-            if k.has_expiries || inner.hash_log.is_some() || of_tables() {
+            // Walks over versions in both trees use the clock of the primary keyspace.
+            let of_older = || inner.historical().is_some_and(|historical| historical.may_expire());
+            if k.has_expiries || inner.hash_log.is_some() || of_tables() || of_older() {
                 inner.note_expiries();
             }
             // The times of its versions are not known, but not later than this.

@@ -44,10 +44,6 @@ impl Inserter<'_> {
             if seq <= keyspace.tree.version().flushed_seq && !replays {
                 continue;
             }
-            if entry.expiry.is_some() && (keyspace.historical.is_some() || keyspace.history_of.is_some()) {
-                let what = "an entry of a keyspace with history expires";
-                return Err(Error::corruption(record.path, record.offset, what));
-            }
             if entry.kind == EntryKind::Merge && !keyspace.has_operands() {
                 let what = "an operand of a keyspace that has none";
                 return Err(Error::corruption(record.path, record.offset, what));

@@ -46,6 +46,11 @@ impl ExpiryClock {
         self.note(self.env.wall_clock())
     }
 
+    /// The latest time that it was.
+    pub(crate) fn newest(&self) -> Time {
+        Time::from_micros(self.newest.load(Ordering::SeqCst))
+    }
+
     /// Takes a reading of the wall clock. Returns the present time.
     #[inline]
     pub(crate) fn note(&self, wall: Time) -> Time {

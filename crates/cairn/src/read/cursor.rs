@@ -504,10 +504,9 @@ impl Cursor {
                     return self.arrive_at_operands();
                 }
                 if !trailer.is_delete() {
-                    let stored = self.keyspace.without_time(self.merge.value())?;
                     (self.expiry, self.fetched) = (None, None);
                     if trailer.expires() {
-                        self.expiry = Some(expiry_of(stored)?);
+                        self.expiry = Some(expiry_of(self.merge.value())?);
                     }
                     if trailer.is_reference() && self.shows_values && !self.has_expired(self.expiry) {
                         self.fetched = Some(self.fetch(false)?);
@@ -673,8 +672,7 @@ impl Cursor {
             return Ok(false);
         }
         let trailer = self.merge.trailer();
-        let stored = self.keyspace.without_time(self.merge.value())?;
-        let expiry = if trailer.expires() { Some(expiry_of(stored)?) } else { None };
+        let expiry = if trailer.expires() { Some(expiry_of(self.merge.value())?) } else { None };
         self.key.clear();
         self.key.extend_from_slice(self.merge.key());
         self.saved.set(&self.merge, self.keyspace.tail_of(trailer), expiry);

@@ -94,7 +94,7 @@ impl KeyspaceInner {
         };
         match found {
             None => Ok(Poll::Ready(None)),
-            Some((trailer, stored)) if !self.sees(at, trailer, &stored)? => Ok(Poll::Ready(None)),
+            Some((trailer, stored)) if !at.sees(trailer, &stored)? => Ok(Poll::Ready(None)),
             Some((trailer, _)) if trailer.is_merge() => Ok(Poll::Pending),
             Some((trailer, stored)) if trailer.is_reference() => {
                 let value = self.segments.try_read(&self.segments.decode(&stored)?);
@@ -113,7 +113,7 @@ impl KeyspaceInner {
         deleted: Seq,
     ) -> Result<Option<Slice>> {
         match found {
-            Some((trailer, stored)) if shows(trailer, deleted) && self.sees(at, trailer, &stored)? => {
+            Some((trailer, stored)) if shows(trailer, deleted) && at.sees(trailer, &stored)? => {
                 self.resolve(trailer, stored).map(Some)
             }
             _ => Ok(None),
@@ -127,10 +127,10 @@ impl KeyspaceInner {
         read_state: &ReadState,
         key: &[u8],
         seq: Seq,
-        wanted: impl FnOnce(&[u8]) -> &[u8],
+        wanted: impl FnOnce(Trailer, &[u8]) -> &[u8],
     ) -> Result<Option<(Trailer, Slice)>> {
         match read_state.memtables().find_map(|memtable| memtable.get(key, seq)) {
-            Some((trailer, stored)) => Ok(Some((trailer, Slice::copy_from(wanted(stored))))),
+            Some((trailer, stored)) => Ok(Some((trailer, Slice::copy_from(wanted(trailer, stored))))),
             None => read_state.version.get_above(key, hash(key), seq, 0),
         }
     }
@@ -145,7 +145,7 @@ impl KeyspaceInner {
             return Ok(value.is_some());
         }
         match read_state.version.get_above(key, hash(key), at.seq, deleted)? {
-            Some((trailer, stored)) if shows(trailer, deleted) => self.sees(at, trailer, &stored),
+            Some((trailer, stored)) if shows(trailer, deleted) => at.sees(trailer, &stored),
             _ => Ok(false),
         }
     }
@@ -263,7 +263,7 @@ fn look(
     let Some((trailer, value)) = found.filter(|(trailer, _)| shows(*trailer, deleted)) else {
         return Ok(Poll::Ready(None));
     };
-    if !keyspace.sees(at, trailer, &value)? {
+    if !at.sees(trailer, &value)? {
         return Ok(Poll::Ready(None));
     }
     if trailer.is_merge() {

@@ -41,6 +41,11 @@ impl RangeAt {
         RangeAt(versions)
     }
 
+    /// See [`Versions::soonest_expiry`].
+    pub(crate) fn soonest_expiry(&self) -> Option<Time> {
+        self.0.soonest_expiry()
+    }
+
     /// A cursor over the same entries, which can seek and move in both directions, at no entry yet.
     pub fn cursor(self) -> CursorAt {
         CursorAt(self.0.cursor())

@@ -2,9 +2,10 @@
 //! sources, and takes them again after flushes.
 
 use super::read_view::{HeldSeq, Source, sources_in};
-use crate::state::{KeyspaceInner, ReadState, Reader};
+use crate::state::{KeyspaceInner, ReadState, Reader, split_value};
 use crate::types::{Bounds, successor};
-use base::{Error, Result, Seq, Slice, Time, hash};
+use base::expiry::EXPIRY_LEN;
+use base::{Error, Result, Seq, Slice, Time, Trailer, hash};
 use history::{PRIMARY_SUFFIX, Shown, VersionWalk, split_primary};
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -19,16 +20,23 @@ pub struct Version {
     pub key: Slice,
     /// When the version was written.
     pub time: Time,
-    /// The time of the next version, at which this one ended; `None` if it is the newest.
+    /// The time of the next version, at which this one ended, or its expiry if that is earlier; `None` if it has neither.
     pub until: Option<Time>,
     /// The value; `None` if the version is a delete.
     pub value: Option<Slice>,
+    /// When it expires, if it has an expiry. It ends earlier if another version or a range delete follows before.
+    pub expiry: Option<Time>,
 }
 
 impl Version {
     /// A version, to be compared with one that was read.
     pub fn new(key: Slice, time: Time, until: Option<Time>, value: Option<Slice>) -> Version {
-        Version { key, time, until, value }
+        Version { key, time, until, value, expiry: None }
+    }
+
+    /// The same with an expiry.
+    pub fn expiring(self, expiry: Option<Time>) -> Version {
+        Version { expiry, ..self }
     }
 }
 
@@ -199,7 +207,7 @@ impl VersionCursor {
         let (primary, older) = sources_of(&keyspace, keyspace.check_history()?, &view, &query, keyspace.seq);
         let ranges = view.primary.ranges().unwrap_or_default();
         let range = (&query.bounds.from[..], query.bounds.to.as_deref());
-        let walk = VersionWalk::new(primary, older, ranges, keyspace.seq, query.shown, range);
+        let walk = VersionWalk::new(primary, older, ranges, (keyspace.seq, keyspace.now), query.shown, range);
         let (key, value, valid, closed) = (Vec::new(), None, false, None);
         Ok(VersionCursor { walk, query, key, value, valid, keyspace, db, view, closed })
     }
@@ -337,13 +345,22 @@ impl VersionCursor {
         self.walk.version().map_or(Time::MIN, |version| version.time)
     }
 
-    /// The time of the next version of the key, at which this one ended; `None` if it is the newest.
+    /// The time of the next version of the key, at which this one ended, or its expiry if that is earlier; `None` if it has neither.
     ///
     /// # Panics
     /// When the cursor is not valid.
     pub fn until(&self) -> Option<Time> {
         self.check_valid();
         self.walk.version().map(|version| version.until).filter(|until| *until < Time::MAX)
+    }
+
+    /// When the version expires, if it has an expiry: see [`Version::expiry`].
+    ///
+    /// # Panics
+    /// When the cursor is not valid.
+    pub fn expiry(&self) -> Option<Time> {
+        self.check_valid();
+        self.walk.version().filter(|version| !version.is_delete).and_then(|version| version.expiry())
     }
 
     /// The version, which outlives the cursor. A value that lies in a cached block is not copied.
@@ -356,7 +373,13 @@ impl VersionCursor {
             time: self.time(),
             until: self.until(),
             value: self.value.clone(),
+            expiry: self.expiry(),
         }
+    }
+
+    /// See [`VersionWalk::soonest_expiry`].
+    pub(crate) fn soonest_expiry(&self) -> Option<Time> {
+        self.walk.soonest_expiry()
     }
 
     fn check_valid(&self) {
@@ -406,6 +429,12 @@ impl Versions {
         let query = query.unwrap_or_else(VersionQuery::nothing);
         let cursor = VersionCursor::of_view(keyspace, db, query, view);
         cursor.expect("the keyspace has history: that was checked")
+    }
+
+    /// The first expiry after which the same query could show something else in what it has shown.
+    pub(crate) fn soonest_expiry(&self) -> Option<Time> {
+        let ends = [&self.front, &self.back].into_iter();
+        ends.filter_map(|end| end.cursor.as_ref()?.soonest_expiry()).min()
     }
 
     fn step<const BACK: bool>(&mut self) -> Result<Option<Version>> {
@@ -477,9 +506,16 @@ impl DoubleEndedIterator for Versions {
 
 impl std::iter::FusedIterator for Versions {}
 
-/// The part with the time of what is stored in a primary tree.
-fn suffix_of(stored: &[u8]) -> &[u8] {
-    &stored[stored.len().saturating_sub(PRIMARY_SUFFIX)..]
+/// The part with the time of what is stored in a primary tree, and with the expiry.
+fn suffix_of(_: Trailer, stored: &[u8]) -> &[u8] {
+    &stored[stored.len().saturating_sub(PRIMARY_SUFFIX + EXPIRY_LEN)..]
+}
+
+/// The time of an entry of a primary tree, and its expiry.
+fn times_of(keyspace: &KeyspaceInner, trailer: Trailer, stored: &[u8]) -> Result<(Time, Option<Time>)> {
+    let (stored, expiry) = split_value(trailer, stored)?;
+    let (_, time) = split_primary(stored).ok_or_else(|| keyspace.no_tail())?;
+    Ok((time, expiry))
 }
 
 impl KeyspaceInner {
@@ -491,7 +527,7 @@ impl KeyspaceInner {
         let historical = self.check_history()?;
         let view = VersionView::new(self, historical);
         if let Some((trailer, stored)) = self.newest_in(&view.primary, key, seq, suffix_of)? {
-            let newest = split_primary(&stored).map(|(_, time)| time).ok_or_else(|| self.no_tail())?;
+            let (newest, _) = times_of(self, trailer, &stored)?;
             // A value is the newest of all, unless a range tombstone is newer. A delete need not be: a range tombstone may have evicted later
             // values, and be gone.
             if newest <= time && !trailer.is_delete() && view.primary.deleted_before(key, seq) < trailer.seq()
@@ -505,7 +541,8 @@ impl KeyspaceInner {
         let ranges = view.primary.ranges().unwrap_or_default();
         let (primary, older) = sources_of(self, historical, &view, &query, seq);
         let range = (key, query.bounds.to.as_deref());
-        VersionWalk::new(primary, older, ranges, seq, query.shown, range).end_of_version_at(key, time)
+        VersionWalk::new(primary, older, ranges, (seq, Time::MAX), query.shown, range)
+            .end_of_version_at(key, time)
     }
 }
 
@@ -536,19 +573,26 @@ impl AsOf {
     fn look(&self, key: &[u8]) -> Result<Option<Version>> {
         let keyspace = &*self.keyspace;
         // A later version is not shown: its time is enough.
-        let is_later = |stored: &[u8]| split_primary(stored).is_some_and(|(_, time)| time > self.time);
-        let newest = keyspace.newest_in(&self.primary, key, self.keyspace.seq, |stored| {
-            if is_later(stored) { suffix_of(stored) } else { stored }
+        let is_later = |trailer, stored: &[u8]| {
+            times_of(keyspace, trailer, stored).is_ok_and(|(time, _)| time > self.time)
+        };
+        let newest = keyspace.newest_in(&self.primary, key, self.keyspace.seq, |trailer, stored| {
+            if is_later(trailer, stored) { suffix_of(trailer, stored) } else { stored }
         })?;
         if let Some((trailer, stored)) = newest {
-            let time = split_primary(&stored).map(|(_, time)| time);
-            let time = time.ok_or_else(|| keyspace.no_tail())?;
+            let (time, expiry) = times_of(keyspace, trailer, &stored)?;
             // A delete need not be the newest version of all: see `KeyspaceInner::end_of_version_at`.
             let is_deleted =
                 || trailer.is_delete() || self.primary.deleted_before(key, self.keyspace.seq) > trailer.seq();
             if time <= self.time && !is_deleted() {
+                // The newest of all is what is still there.
+                let expires_after = if self.time == Time::MAX { self.keyspace.now } else { self.time };
+                if expiry.is_some_and(|expiry| expiry <= expires_after) {
+                    return Ok(None);
+                }
                 let value = Some(keyspace.resolve(trailer, stored)?);
-                return Ok(Some(Version { key: Slice::copy_from(key), time, until: None, value }));
+                let version = Version::new(Slice::copy_from(key), time, expiry, value);
+                return Ok(Some(version.expiring(expiry)));
             }
         }
         let query = VersionQuery::version_at(key, self.time);

@@ -3,6 +3,7 @@
 //! In a primary tree they are, and walks over versions rely on it. But the tables of a bulk load have in their files the number that was the newest when
 //! the load began, and only the manifest says what it became. Without that, an entry that was written meanwhile looks newer than one with a later time.
 
+use base::expiry::without_expiry;
 use base::{Cursor, Result, Slice, Time, Trailer, same_key};
 use history::split_primary;
 
@@ -39,7 +40,9 @@ impl<C: Cursor> ByTime<C> {
         self.key.extend_from_slice(self.cursor.key());
         let mut versions = Vec::new();
         while self.cursor.valid() && same_key(self.cursor.key(), &self.key) {
-            let time = split_primary(self.cursor.value()).map_or(Time::MIN, |(_, time)| time);
+            let stored = without_expiry(self.cursor.trailer(), self.cursor.value());
+            let time =
+                stored.and_then(|(stored, _)| split_primary(stored)).map_or(Time::MIN, |(_, time)| time);
             versions.push((time, self.cursor.trailer(), self.cursor.value_slice()));
             self.cursor.next()?;
         }

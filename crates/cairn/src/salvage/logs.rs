@@ -181,10 +181,6 @@ impl Salvage<'_> {
                 }
                 keyspace.old_from_logs = true;
             }
-            if entry.expiry.is_some() && (keyspace.has_times() || keyspace.history_of.is_some()) {
-                // No Cairn writes such an entry.
-                continue;
-            }
             let tail = match (keyspace.has_times(), entry.time.or(batch.head.time)) {
                 (false, _) => &[][..],
                 (true, Some(time)) => &history::primary_suffix(time)[..],

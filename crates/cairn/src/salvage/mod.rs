@@ -239,7 +239,7 @@ impl Salvage<'_> {
         let newest = ByTime::new(self.runs(source), sorts);
         let (older_runs, ranges) = (ByTime::new(self.runs(older), false), ranges_of(source));
         let all = Shown::Window(Time::MIN, Time::MAX);
-        let mut walk = VersionWalk::new(newest, older_runs, ranges, MAX_SEQ, all, (b"", None));
+        let mut walk = VersionWalk::new(newest, older_runs, ranges, (MAX_SEQ, Time::MIN), all, (b"", None));
         let mut key = Vec::new();
         let mut walked = walk.seek_to_first();
         while let (Ok(()), Some(version)) = (&walked, walk.version()) {
@@ -257,7 +257,8 @@ impl Salvage<'_> {
                 };
                 match referred {
                     Some(value) => {
-                        batch.put_at(&keyspace, &key, &value, version.time);
+                        let expiry = version.expiry().unwrap_or(Time::MAX);
+                        batch.put_at_until(&keyspace, &key, &value, version.time, expiry);
                         written.entries += 1;
                         written.bytes += (key.len() + value.len()) as u64;
                     }

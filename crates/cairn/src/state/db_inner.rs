@@ -190,7 +190,9 @@ impl DbInner {
         note: impl FnOnce(Retention),
     ) -> Option<Time> {
         if !keyspace.is_historical() {
-            return keyspace.may_expire().then(|| self.expired_by(keyspace, now, oldest));
+            let expired_by = keyspace.may_expire().then(|| self.expired_by(keyspace, now, oldest));
+            // `MIN`: a job would find that nothing has expired, what expires at `MIN` included.
+            return expired_by.filter(|expired_by| *expired_by > Time::MIN);
         }
         let moment = oldest.map_or(now, |seq| self.moments.before(seq).min(now));
         let applied = keyspace.retention.lock();
@@ -203,8 +205,8 @@ impl DbInner {
     /// An entry whose expiry is not after this has expired for all readers; [`Time::MIN`]: none has. `now` is a [`DbInner::moment`] from before
     /// the readers were listed.
     pub(crate) fn expired_by(&self, keyspace: &KeyspaceInner, now: Time, oldest: Option<Seq>) -> Time {
-        // Where there is history, what is behind a value is a time of another kind.
-        match keyspace.may_expire() && keyspace.times_of().is_none() {
+        // Versions that have left the primary tree stay as long as others.
+        match keyspace.may_expire() && !keyspace.is_historical() {
             false => Time::MIN,
             true if planted(Bug::DropExpiredDespiteReaders) => whole(now),
             true => whole(oldest.map_or(now, |seq| self.moments.before(seq).min(now))),

@@ -2,17 +2,15 @@
 
 use super::filter_jobs::{Filtered, KeyspaceFilter};
 use super::hash_log::HashLog;
-use super::read_at::ReadAt;
 use super::read_state::{ReadState, expiry_len};
 use super::settings::{Settings, WriteSettings};
 use crate::parts::{DeadRanges, ExpiryClock, FlushGeneration, HeldSeqs, KeyspaceCounters};
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::types::{KeyspaceOptions, Limits, Merge, Options, Ttl};
 use crate::wal::Entry;
-use base::expiry::MAX_EXPIRING_LEN;
 use base::limits::MAX_KEYSPACE_NAME_LEN;
 use base::planted::{Bug, planted};
-use base::{EntryKind, Error, ErrorKind, MergeOperator, Result, Seq, Slice, Time, Trailer};
+use base::{EntryKind, Error, ErrorKind, MergeOperator, RangeSet, Result, Seq, Slice, Time, Trailer};
 use hashlog::{HintFile, HintOwner};
 use history::Retention;
 use memtable::LogPlace;
@@ -259,7 +257,7 @@ impl KeyspaceInner {
     /// Checks that a put may have this expiry.
     ///
     /// # Errors
-    /// `InvalidArgument` if the keyspace has history, or a value of this length leaves no room for the expiry behind it.
+    /// `InvalidArgument` if a value of this length leaves no room for the expiry behind it.
     #[inline]
     pub(crate) fn check_expiry(&self, expiry: Option<Time>, value_len: usize) -> Result<()> {
         match expiry {
@@ -270,14 +268,10 @@ impl KeyspaceInner {
 
     #[cold]
     fn check_expiring(&self, value_len: usize) -> Result<()> {
-        if value_len > MAX_EXPIRING_LEN {
-            let what =
-                format!("a value that expires may have {MAX_EXPIRING_LEN} bytes; this one has {value_len}");
+        let most = self.limits.expiring_value();
+        if value_len > most {
+            let what = format!("a value that expires may have {most} bytes; this one has {value_len}");
             return Err(Error::invalid(what));
-        }
-        if self.tail_len > 0 {
-            let what = "keeps its versions by the option history: no entry of it expires";
-            return Err(Error::invalid(format!("keyspace {:?} {what}", self.name())));
         }
         Ok(())
     }
@@ -310,6 +304,14 @@ impl KeyspaceInner {
         self.has_expiries.load(Ordering::Acquire)
     }
 
+    /// For [`Tree::set_horizon`](tree::Tree::set_horizon): range tombstones under which expired versions do not move yet.
+    pub(crate) fn unsettled_ranges(&self, oldest: Option<Seq>) -> RangeSet {
+        match self.historical().is_some() && self.may_expire() {
+            true => self.read_state.load().unsettled_ranges(oldest),
+            false => RangeSet::default(),
+        }
+    }
+
     /// The clock of a reader that begins now, before it reads a sequence number; [`Time::MIN`], at which nothing has expired, if no entry
     /// has an expiry.
     #[inline]
@@ -328,6 +330,11 @@ impl KeyspaceInner {
             Time::MIN => !self.may_expire(),
             now => !self.clock.has_passed(now),
         }
+    }
+
+    /// The expiry of a put as of `time`, by the option `ttl`.
+    pub(crate) fn expiry_at(&self, time: Time) -> Option<Time> {
+        self.for_writes.ttl().duration().map(|ttl| time.saturating_add(ttl))
     }
 
     /// The expiry of a put without one of its own, by the option `ttl`.
@@ -448,27 +455,11 @@ impl KeyspaceInner {
         self.tail_len + expiry_len(trailer)
     }
 
-    /// What a table has stored of an entry, without the time behind it.
-    #[inline]
-    pub(crate) fn without_time<'a>(&self, stored: &'a [u8]) -> Result<&'a [u8]> {
-        let len = stored.len().checked_sub(self.tail_len).ok_or_else(|| self.no_tail())?;
-        Ok(&stored[..len])
-    }
-
     /// The value, or the reference to it, in what a table has stored.
     #[inline]
     pub(crate) fn value_part<'a>(&self, trailer: Trailer, stored: &'a [u8]) -> Result<&'a [u8]> {
         let len = stored.len().checked_sub(self.tail_of(trailer)).ok_or_else(|| self.no_tail())?;
         Ok(&stored[..len])
-    }
-
-    /// Whether a read sees an entry of a table that is no delete.
-    #[inline]
-    pub(crate) fn sees(&self, at: &ReadAt, trailer: Trailer, stored: &[u8]) -> Result<bool> {
-        if !trailer.expires() {
-            return Ok(true);
-        }
-        at.sees(trailer, self.without_time(stored)?)
     }
 
     #[cold]

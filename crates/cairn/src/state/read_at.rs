@@ -1,6 +1,6 @@
 //! [`ReadAt`]: the state that a read sees.
 
-use base::expiry::split_expiry;
+use base::expiry::{split_expiry, without_expiry};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq, Time, Trailer};
 use std::cell::Cell;
@@ -23,7 +23,7 @@ impl ReadAt {
         Some(self.soonest.get()).filter(|soonest| *soonest < Time::MAX)
     }
 
-    /// Whether the read sees an entry, of which `stored` is without what is behind an expiry. Notes its expiry.
+    /// Whether the read sees an entry of a table or a memtable. Notes its expiry.
     ///
     /// # Errors
     /// `Corruption` if the entry should have an expiry, and has none.
@@ -45,15 +45,12 @@ impl ReadAt {
     }
 }
 
-/// The value of an entry that is no reference, and its expiry. `stored` is without what is behind these.
+/// What is stored of an entry without its expiry, and the expiry.
 pub(crate) fn split_value(trailer: Trailer, stored: &[u8]) -> Result<(&[u8], Option<Time>)> {
-    match trailer.expires() {
-        false => Ok((stored, None)),
-        true => split_expiry(stored).map(|(value, expiry)| (value, Some(expiry))).ok_or_else(no_expiry),
-    }
+    without_expiry(trailer, stored).ok_or_else(no_expiry)
 }
 
-/// The expiry of an entry that has one, of which `stored` is without what is behind it.
+/// The expiry of an entry that has one.
 pub(crate) fn expiry_of(stored: &[u8]) -> Result<Time> {
     split_expiry(stored).map(|(_, expiry)| expiry).ok_or_else(no_expiry)
 }

@@ -30,6 +30,14 @@ impl ReadState {
         (!all.is_empty()).then_some(all)
     }
 
+    /// Range tombstones that are not in tables yet, and, if the oldest reader does not see all that are, these.
+    pub(crate) fn unsettled_ranges(&self, oldest: Option<Seq>) -> RangeSet {
+        let of_tables = Some(&*self.version.range_tombstones);
+        let unseen = of_tables.filter(|ranges| oldest.is_some_and(|oldest| ranges.max_seq() > oldest));
+        let recent: Vec<Arc<RangeSet>> = self.memtables().filter_map(|m| m.ranges()).collect();
+        RangeSet::union(recent.iter().map(|set| &**set).chain(unseen))
+    }
+
     /// The sequence number of the newest range tombstone over `key` visible at `seq`: it hides all older entries. 0 when there is none.
     #[inline]
     pub(crate) fn deleted_before(&self, key: &[u8], seq: Seq) -> Seq {
@@ -58,10 +66,9 @@ impl ReadState {
         tail_len: usize,
     ) -> Option<Option<Slice>> {
         let (trailer, stored) = self.memtables().find_map(|memtable| memtable.get(key, at.seq))?;
-        let stored = &stored[..stored.len() - tail_len];
         // A memtable has only what was written with an expiry.
         let is_seen = shows(trailer, deleted) && at.sees(trailer, stored).unwrap_or(false);
-        Some(is_seen.then(|| Slice::copy_from(&stored[..stored.len() - expiry_len(trailer)])))
+        Some(is_seen.then(|| Slice::copy_from(&stored[..stored.len() - tail_len - expiry_len(trailer)])))
     }
 }
 

@@ -26,10 +26,10 @@ pub(super) enum OwnEntry {
 }
 
 impl OwnEntry {
-    /// Its value, if it is one.
-    pub(super) fn value(&self) -> Option<&Slice> {
+    /// Its value, if it is one that has not expired by then.
+    pub(super) fn value_at(&self, time: Time) -> Option<&OwnValue> {
         match self {
-            OwnEntry::Value(own) => Some(&own.value),
+            OwnEntry::Value(own) => Some(own).filter(|own| own.is_seen(time)),
             OwnEntry::Deleted | OwnEntry::Operand(_) => None,
         }
     }
@@ -43,7 +43,7 @@ pub(super) struct OwnValue {
 }
 
 impl OwnValue {
-    /// Whether it had not expired at the time of the transaction.
+    /// Whether it has not expired at this time.
     pub(super) fn is_seen(&self, now: Time) -> bool {
         self.expiry.is_none_or(|expiry| expiry > now)
     }
@@ -143,9 +143,9 @@ impl OwnWrites {
         self.names(key) || self.deletes(key)
     }
 
-    /// The value that the key was given.
-    pub(super) fn value_of(&self, key: &[u8]) -> Option<&Slice> {
-        self.entries.get(key)?.value()
+    /// The value that the key was given, if it has not expired by then.
+    pub(super) fn value_at(&self, key: &[u8], time: Time) -> Option<&OwnValue> {
+        self.entries.get(key)?.value_at(time)
     }
 
     /// The parts of `bounds` that were deleted, ascending and apart from each other.

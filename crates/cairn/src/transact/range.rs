@@ -45,6 +45,10 @@ impl<I: DoubleEndedIterator> Ends<I> {
         Ends { iter, front: None, back: None }
     }
 
+    pub(super) fn iter(&self) -> &I {
+        &self.iter
+    }
+
     /// The next item at one end, which stays there.
     pub(super) fn peek<const BACK: bool>(&mut self) -> Option<&I::Item> {
         let (end, other) = match BACK {

@@ -335,7 +335,7 @@ impl Transaction {
     }
 
     fn newest(&self, keyspace: &Keyspace) -> Option<Newest<'_>> {
-        self.own(keyspace).map(|writes| Newest { writes, time: self.time })
+        self.own(keyspace).map(|writes| Newest { writes, time: self.time, now: self.snapshot.0.now })
     }
 
     /// The versions of `key` with times in `times`, with the writes of the transaction as the newest ones: see [`Transaction::time`] and
@@ -384,7 +384,7 @@ impl Transaction {
             let deleted = deleted.map(|part| self.snapshot.bounded(keyspace, part).keys()).collect();
             OwnVersions::new(newest, newest.writes.range(&shown), deleted)
         });
-        Ok(TransactionVersions::new(stored, own))
+        Ok(TransactionVersions::new(stored, own, self.reads.as_ref()))
     }
 
     /// The entries in `keys` as they were at `time`, with the writes of the transaction from [`Transaction::time`] on. See [`Keyspace::range_at`], and
@@ -402,7 +402,8 @@ impl Transaction {
         self.note_versions(keyspace, &bounds)?;
         let stored = self.snapshot.range_at(keyspace, time, keys)?;
         let own = self.newest(keyspace).filter(|newest| newest.time <= time);
-        Ok(TransactionRangeAt::new(stored, own.map(|newest| (newest, newest.writes.range(&bounds)))))
+        let own = own.map(|newest| (newest, newest.writes.range(&bounds)));
+        Ok(TransactionRangeAt::new(stored, own, time, self.reads.as_ref()))
     }
 
     /// The newest version of each key in `keys`, unless it is a delete. See [`Keyspace::recent`] and [`Transaction::range_at`].
@@ -426,13 +427,19 @@ impl Transaction {
         let (key, newest) = (key.as_ref(), self.newest(keyspace));
         keyspace.inner.check_history()?;
         if let Some(newest) = newest.filter(|newest| newest.time <= time && newest.writes.writes_to(key)) {
-            let own = newest.writes.value_of(key);
-            return Ok(
-                own.map(|value| Version::new(Slice::copy_from(key), newest.time, None, Some(value.clone())))
-            );
+            let own = newest.writes.value_at(key, newest.expires_after(time));
+            return Ok(own.map(|own| {
+                let (key, value) = (Slice::copy_from(key), Some(own.value.clone()));
+                Version::new(key, newest.time, own.expiry, value).expiring(own.expiry)
+            }));
         }
         self.note_versions(keyspace, &Bounds::of_key(key))?;
         let found = self.snapshot.get_at(keyspace, key, time)?;
+        if let Some(reads) = &self.reads {
+            // Only the newest of all is another one once it has expired.
+            let found = found.as_ref().filter(|version| time == Time::MAX && version.until == version.expiry);
+            reads.lock().note_expiry(found.and_then(|version| version.expiry));
+        }
         Ok(found.map(|version| match newest {
             Some(newest) => newest.ended(version),
             None => version,
@@ -488,7 +495,7 @@ impl Transaction {
     /// Sets `key` to `value` for the duration `ttl`, from this call on. See [`Keyspace::put_with_ttl`].
     ///
     /// # Errors
-    /// As for [`Transaction::put`]; also `InvalidArgument` if the keyspace has history.
+    /// As for [`Transaction::put`].
     pub fn put_with_ttl(
         &mut self,
         keyspace: &Keyspace,

@@ -1,8 +1,10 @@
 //! Versions as a transaction sees them: those of its snapshot, and its own writes as the newest ones, at the time of the transaction.
 
-use super::own_writes::{OwnEntry, OwnWrites};
+use super::own_writes::{OwnEntry, OwnValue, OwnWrites};
 use super::range::{Ends, order_of};
 use crate::read::{EntryAt, Keys, RangeAt, Version, Versions};
+use crate::state::ReadSet;
+use crate::sync::Mutex;
 use base::{Result, Slice, Time};
 use std::collections::btree_map;
 use std::iter::Flatten;
@@ -15,6 +17,7 @@ use std::vec::IntoIter;
 pub struct TransactionVersions<'a> {
     stored: Ends<Versions>,
     own: Option<OwnVersions<'a>>,
+    reads: Option<&'a Mutex<ReadSet>>,
     done: bool,
 }
 
@@ -31,6 +34,8 @@ pub(super) struct Newest<'a> {
     pub writes: &'a OwnWrites,
     /// The time of the transaction, which is later than that of every version it sees.
     pub time: Time,
+    /// The time of its reads, for expiries.
+    pub now: Time,
 }
 
 impl Newest<'_> {
@@ -40,10 +45,24 @@ impl Newest<'_> {
             Some(_) => self.writes.writes_to(&version.key),
             None => self.writes.names(&version.key),
         };
-        if version.until.is_none() && ends() {
+        // What had not expired for the transaction is ended by its range deletes.
+        let is_open = |until| until > self.time || version.expiry == Some(until) && until > self.now;
+        if version.until.is_none_or(is_open) && ends() {
             version.until = Some(self.time);
         }
         version
+    }
+
+    /// When a value must not have expired to be seen as of `time`.
+    pub(super) fn expires_after(&self, time: Time) -> Time {
+        if time == Time::MAX { self.now } else { time }
+    }
+}
+
+/// Notes when what was read may change by itself.
+fn note_expiry(reads: &Mutex<ReadSet>, soonest: Option<Time>) {
+    if soonest.is_some() {
+        reads.lock().note_expiry(soonest);
     }
 }
 
@@ -52,6 +71,10 @@ struct Shown<'a> {
     entries: Ends<btree_map::Range<'a, Slice, OwnEntry>>,
     /// Keys with a value in the ranges that the transaction has deleted.
     deleted: Ends<Flatten<IntoIter<Keys>>>,
+    /// The time of the transaction.
+    time: Time,
+    /// That of its reads, for expiries.
+    now: Time,
 }
 
 impl<'a> OwnVersions<'a> {
@@ -62,12 +85,15 @@ impl<'a> OwnVersions<'a> {
         deleted: Vec<Keys>,
     ) -> OwnVersions<'a> {
         let (entries, deleted) = (Ends::new(entries), Ends::new(deleted.into_iter().flatten()));
-        OwnVersions { newest, shown: Ends::new(Shown { entries, deleted }) }
+        OwnVersions {
+            newest,
+            shown: Ends::new(Shown { entries, deleted, time: newest.time, now: newest.now }),
+        }
     }
 }
 
 impl Shown<'_> {
-    fn step<const BACK: bool>(&mut self) -> Option<Result<(Slice, Option<Slice>)>> {
+    fn step<const BACK: bool>(&mut self) -> Option<Result<(Slice, Option<OwnValue>)>> {
         loop {
             let deleted = match self.deleted.peek::<BACK>() {
                 Some(Err(_)) => return self.deleted.take::<BACK>().map(|key| key.map(|key| (key, None))),
@@ -85,13 +111,14 @@ impl Shown<'_> {
                 continue;
             }
             let (key, entry) = self.entries.take::<BACK>()?;
-            return Some(Ok((key.clone(), entry.value().cloned())));
+            // A put that had expired before is a delete, once that time has come.
+            return Some(Ok((key.clone(), entry.value_at(self.time.min(self.now)).cloned())));
         }
     }
 }
 
 impl Iterator for Shown<'_> {
-    type Item = Result<(Slice, Option<Slice>)>;
+    type Item = Result<(Slice, Option<OwnValue>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.step::<false>()
@@ -105,8 +132,12 @@ impl DoubleEndedIterator for Shown<'_> {
 }
 
 impl<'a> TransactionVersions<'a> {
-    pub(super) fn new(stored: Versions, own: Option<OwnVersions<'a>>) -> TransactionVersions<'a> {
-        TransactionVersions { stored: Ends::new(stored), own, done: false }
+    pub(super) fn new(
+        stored: Versions,
+        own: Option<OwnVersions<'a>>,
+        reads: Option<&'a Mutex<ReadSet>>,
+    ) -> TransactionVersions<'a> {
+        TransactionVersions { stored: Ends::new(stored), own, reads, done: false }
     }
 
     fn step<const BACK: bool>(&mut self) -> Option<Result<Version>> {
@@ -129,7 +160,10 @@ impl<'a> TransactionVersions<'a> {
             return Some(stored.map(|version| own.newest.ended(version)));
         }
         let shown = own.shown.take::<BACK>()?;
-        Some(shown.map(|(key, value)| Version::new(key, own.newest.time, None, value)))
+        Some(shown.map(|(key, own_value)| {
+            let until = own_value.as_ref().and_then(|own| own.expiry);
+            Version::new(key, own.newest.time, until, own_value.map(|own| own.value)).expiring(until)
+        }))
     }
 
     fn advance<const BACK: bool>(&mut self) -> Option<Result<Version>> {
@@ -138,6 +172,9 @@ impl<'a> TransactionVersions<'a> {
         }
         let step = self.step::<BACK>();
         self.done = !matches!(step, Some(Ok(_)));
+        if let Some(reads) = self.reads {
+            note_expiry(reads, self.stored.iter().soonest_expiry());
+        }
         step
     }
 }
@@ -166,6 +203,8 @@ pub struct TransactionRangeAt<'a> {
     stored: Ends<RangeAt>,
     /// The writes of the transaction, if they are not later than the time asked for.
     own: Option<(Newest<'a>, Ends<btree_map::Range<'a, Slice, OwnEntry>>)>,
+    as_of: Time,
+    reads: Option<&'a Mutex<ReadSet>>,
     done: bool,
 }
 
@@ -173,9 +212,11 @@ impl<'a> TransactionRangeAt<'a> {
     pub(super) fn new(
         stored: RangeAt,
         own: Option<(Newest<'a>, btree_map::Range<'a, Slice, OwnEntry>)>,
+        as_of: Time,
+        reads: Option<&'a Mutex<ReadSet>>,
     ) -> TransactionRangeAt<'a> {
         let own = own.map(|(newest, entries)| (newest, Ends::new(entries)));
-        TransactionRangeAt { stored: Ends::new(stored), own, done: false }
+        TransactionRangeAt { stored: Ends::new(stored), own, as_of, reads, done: false }
     }
 
     fn step<const BACK: bool>(&mut self) -> Option<Result<EntryAt>> {
@@ -193,7 +234,8 @@ impl<'a> TransactionRangeAt<'a> {
                 }
             }
             if order.is_ge()
-                && let (key, OwnEntry::Value(own)) = entries.take::<BACK>()?
+                && let (key, entry) = entries.take::<BACK>()?
+                && let Some(own) = entry.value_at(newest.expires_after(self.as_of))
             {
                 return Some(Ok(EntryAt::new(key.clone(), newest.time, own.value.clone())));
             }
@@ -206,6 +248,9 @@ impl<'a> TransactionRangeAt<'a> {
         }
         let step = self.step::<BACK>();
         self.done = !matches!(step, Some(Ok(_)));
+        if let Some(reads) = self.reads {
+            note_expiry(reads, self.stored.iter().soonest_expiry());
+        }
         step
     }
 }

@@ -1,5 +1,6 @@
 //! Ranges of keys, and the limits of keys and values.
 
+use base::expiry::EXPIRY_LEN;
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::{Error, Result, compare_keys};
 use std::ops::{Bound, RangeBounds};
@@ -17,6 +18,11 @@ impl Limits {
     /// With history: version keys, and values with what is stored behind them, have the limits of others.
     pub(crate) const HISTORY: Limits =
         Limits { key: history::version_key::MAX_KEY_LEN, value: MAX_VALUE_LEN - history::MAX_SUFFIX };
+
+    /// Maximum length of a value with an expiry, in bytes.
+    pub(crate) fn expiring_value(self) -> usize {
+        self.value - EXPIRY_LEN
+    }
 
     /// Checks the limits of a key and a value.
     #[inline]

@@ -62,7 +62,7 @@ const OF_KEYSPACE: [Of<KeyspaceStats>; 16] = [
     ("deleted_passed_total", "Deleted entries that cursors have skipped.", |k| k.deleted_passed as f64),
     ("waiting_bytes", "Bytes of older versions that compactions have not met.", |k| k.waiting_bytes as f64),
     ("expired_bytes", "Bytes of expired entries that are still there.", |k| k.expired_bytes as f64),
-    ("expired_entries_total", "Expired entries that were dropped.", |k| k.expired_entries as f64),
+    ("expired_entries_total", "Expired entries that were removed.", |k| k.expired_entries as f64),
     ("skipped_writes_total", "Late writes that were left out.", |k| k.skipped_writes as f64),
     ("filter_dropped_total", "Entries dropped by the compaction filter.", |k| k.filter_dropped as f64),
     ("filter_replaced_total", "Values replaced by the compaction filter.", |k| k.filter_replaced as f64),

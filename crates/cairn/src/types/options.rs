@@ -409,7 +409,7 @@ option_table! {
     /// version takes eight bytes more where it is the newest, and the bytes of its key and up to nine more where older versions are.
     history: Retention = Retention::None, "none, all, versions(n), age(d), versions(n) or age(d)", |v| v.is_valid();
     /// How long an entry lives that is put without a time to live of its own, such as `7d`. After that it counts as deleted, and a compaction
-    /// drops it. `none`: for ever. An entry with an expiry takes eight bytes more. Not together with `history`.
+    /// drops it. `none`: for ever. An entry with an expiry takes eight bytes more. With `history`, a version put as of a time lives so long after that time.
     ttl: Ttl = Ttl::None, "none, or a number with d, h, min, s, ms or us", |v| v.is_valid();
     /// What joins operands to values: with it, `merge` changes a value, such as a counter, without reading it. Integers have 8 bytes,
     /// little-endian; `or` is bitwise; another name, of 1 to 64 letters, digits, `_`, `-` and `.`, is that of an operator of the application
@@ -545,14 +545,11 @@ impl KeyspaceOptions {
     /// `InvalidArgument` names those that do not.
     pub(crate) fn check_together(&self) -> Result<()> {
         self.check_compression()?;
-        match (self.is_hash_log(), self.has_history(), self.ttl) {
-            (true, true, _) => Err(Error::invalid(
+        match self.is_hash_log() && self.has_history() {
+            true => Err(Error::invalid(
                 "a keyspace with engine = hash_log has no history: versions need an order",
             )),
-            (_, true, Ttl::After(_)) => Err(Error::invalid(
-                "a keyspace with history has no ttl: its versions are kept by the option history",
-            )),
-            _ => Ok(()),
+            false => Ok(()),
         }
     }
 

@@ -254,8 +254,8 @@ pub struct KeyspaceStats {
     /// versions: those that are older than the age that the keyspace keeps, or beyond the number of versions of their keys; 0 if it keeps what
     /// either of the two does.
     pub expired_bytes: u64,
-    /// Entries with an expiry that flushes and compactions have dropped, or replaced by tombstones, because they had expired. Those of tables that
-    /// were removed as a whole are counted, too.
+    /// Entries with an expiry that flushes and compactions have dropped, replaced by tombstones or, with history, moved to the tree of the older versions,
+    /// because they had expired. Those of tables that were removed as a whole are counted, too.
     pub expired_entries: u64,
     /// Late writes from before what the retention keeps that [`Batch::skip_expired`](crate::Batch::skip_expired) has left out since the opening.
     pub skipped_writes: u64,

@@ -196,7 +196,7 @@ impl fmt::Display for KeyspaceStats {
             )?;
         }
         if self.expired_entries > 0 {
-            writeln!(f, "{} entries had expired and were dropped", self.expired_entries)?;
+            writeln!(f, "{} entries had expired and were removed", self.expired_entries)?;
         }
         if self.skipped_writes > 0 {
             writeln!(f, "{} late writes from before what is kept were left out", self.skipped_writes)?;

@@ -151,7 +151,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Inserts the entry, with its expiry and `tail` behind its value, into a memtable that has reserved room for it. `tail` is empty, or a time; a range
+    /// Inserts the entry, with `tail` and its expiry behind its value, into a memtable that has reserved room for it. `tail` is empty, or a time; a range
     /// tombstone has it as its time.
     #[inline]
     pub(crate) fn insert(&self, memtable: &Memtable, seq: Seq, tail: &[u8]) {
@@ -165,10 +165,10 @@ impl<'a> Entry<'a> {
                 None => memtable.insert_with_tail(self.key, Trailer::new(seq, kind), self.value, tail),
                 Some(expiry) => {
                     let mut behind = [0; EXPIRY_LEN + PRIMARY_SUFFIX];
-                    behind[..EXPIRY_LEN].copy_from_slice(&expiry_bytes(expiry));
-                    behind[EXPIRY_LEN..EXPIRY_LEN + tail.len()].copy_from_slice(tail);
+                    behind[..tail.len()].copy_from_slice(tail);
+                    behind[tail.len()..tail.len() + EXPIRY_LEN].copy_from_slice(&expiry_bytes(expiry));
                     let (trailer, behind) =
-                        (Trailer::new(seq, EntryKind::ExpiringPut), &behind[..EXPIRY_LEN + tail.len()]);
+                        (Trailer::new(seq, EntryKind::ExpiringPut), &behind[..tail.len() + EXPIRY_LEN]);
                     memtable.insert_with_tail(self.key, trailer, self.value, behind);
                 }
             },

@@ -49,7 +49,9 @@ impl DbInner {
     /// The time of a write without one: that of the clock, but later than every version before, and than `after`. The caller holds the
     /// writer.
     fn next_time(&self, after: Option<Time>) -> Time {
-        let mut last = self.last_time().max(after.unwrap_or_default());
+        // What has expired has ended before.
+        let expired = Time::from_micros(self.clock.newest().micros().saturating_sub(1));
+        let mut last = self.last_time().max(after.unwrap_or_default()).max(expired);
         if planted(Bug::FollowTheClockBack) {
             last = Time::MIN;
         }
@@ -232,7 +234,10 @@ fn with_late_writes(batch: &Batch, seq: Seq, newest: &[Time], now: &dyn Fn() -> 
                 stored.extend_from_slice(entry.value);
                 let is_delete = entry.kind == EntryKind::Delete;
                 put_historical(&mut stored, time, Ended::at(until, is_delete).by_range(by_range));
-                routed.push(historical, Entry::put(&version_key, &stored));
+                if entry.expiry.is_some() {
+                    keyspace.note_expiries();
+                }
+                routed.push(historical, Entry::put(&version_key, &stored).until(entry.expiry));
             }
         }
     }

@@ -1,14 +1,15 @@
 //! `dump`: writes a keyspace as text that `load` reads.
 
-use crate::args::{BoundsArgs, DbArgs, FormArgs, KeyspaceArgs};
+use crate::args::{Bounds, BoundsArgs, DbArgs, FormArgs, KeyspaceArgs};
 use crate::failure::{Failure, Result};
 use crate::format::{Format, Mapping, Unwritten, Writer};
 use crate::output::stdout;
 use crate::store::{Store, entries, entries_with_expiry, versions};
-use cairn::{Slice, Time};
+use cairn::{Slice, Time, Version};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,8 +63,8 @@ enum Rest {
     Value(Slice),
     /// A value, and its expiry.
     Expiring(Slice, Option<Time>),
-    /// A version, without a value if it is a delete.
-    Version(Time, Option<Slice>),
+    /// A version, without a value if it is a delete, and its expiry.
+    Version(Time, Option<Slice>, Option<Time>),
 }
 
 type Records = Box<dyn Iterator<Item = cairn::Result<(Slice, Rest)>>>;
@@ -75,8 +76,16 @@ pub fn dump(args: DumpArgs) -> Result<()> {
     let keyspace = &store.keyspace;
     let records: Records = match (args.history, args.expiry) {
         (true, _) => {
-            let versions = versions(keyspace, &bounds)?;
-            Box::new(versions.map(|found| found.map(|v| (v.key, Rest::Version(v.time, v.value)))))
+            // Before the reader begins: what it shows to have ended by then has expired.
+            let now = Time::from(SystemTime::now());
+            let all = Bounds { limit: u64::MAX, ..bounds.clone() };
+            let versions = without_ends(versions(keyspace, &all)?, bounds.reverse, now);
+            let limit = usize::try_from(bounds.limit).unwrap_or(usize::MAX);
+            Box::new(
+                versions
+                    .take(limit)
+                    .map(|found| found.map(|v| (v.key, Rest::Version(v.time, v.value, v.expiry)))),
+            )
         }
         (_, true) => Box::new(
             entries_with_expiry(keyspace, &bounds)
@@ -94,6 +103,33 @@ pub fn dump(args: DumpArgs) -> Result<()> {
         }
     }
     store.close()
+}
+
+/// Leaves deletes out that only show that a version has expired by `now`: the expiry is written with the version.
+fn without_ends(
+    versions: impl Iterator<Item = cairn::Result<Version>>,
+    reverse: bool,
+    now: Time,
+) -> impl Iterator<Item = cairn::Result<Version>> {
+    let is_end = move |end: &Version, of: &Version| {
+        end.value.is_none() && of.key == end.key && of.expiry == Some(end.time) && end.time <= now
+    };
+    let (mut versions, mut last) = (versions.peekable(), None::<Version>);
+    std::iter::from_fn(move || {
+        loop {
+            let found = versions.next()?;
+            let Ok(version) = &found else { return Some(found) };
+            let of = match reverse {
+                true => last.as_ref(),
+                false => versions.peek().and_then(|next| next.as_ref().ok()),
+            };
+            let is_left_out = of.is_some_and(|of| is_end(version, of));
+            last = reverse.then(|| version.clone());
+            if !is_left_out {
+                return Some(found);
+            }
+        }
+    })
 }
 
 /// Ignores a failed sync of a device or pipe, which cannot be synced.
@@ -130,7 +166,9 @@ fn write_all(
         let written = match rest {
             Rest::Value(value) => writer.write(out, &key, &value),
             Rest::Expiring(value, expiry) => writer.write_expiring(out, &key, expiry, &value),
-            Rest::Version(time, value) => writer.write_version(out, &key, time, value.as_deref()),
+            Rest::Version(time, value, expiry) => {
+                writer.write_version(out, &key, time, value.as_deref(), expiry)
+            }
         };
         written.map_err(&wrong)?;
     }

@@ -21,7 +21,7 @@ Examples:
   cairn history --db /tmp/d price --from 2026-11-25T10:00:00Z --reverse --limit 10
   cairn history --db /tmp/d --json price | jq .time
 
-A version is a line of fields with tabs between them: its time; the time at which it ended, or - if it is the newest; put or delete;
+A version is a line of fields with tabs between them: its time; the time at which it ended or will expire, or - if there is none; put or delete;
 and of a put the value.";
 
 /// Arguments of `history`.

@@ -345,7 +345,16 @@ impl<'a> Loader<'a> {
             }
             (None, None) => self.batch.put(keyspace, &record.key, &record.value),
             (Some(time), None) if record.is_delete => self.batch.delete_at(keyspace, &record.key, time),
-            (Some(time), None) => self.batch.put_at(keyspace, &record.key, &record.value, time),
+            (Some(time), None) => match record.expiry {
+                // A version of a history has the expiry that it had.
+                None if self.args.input.history => {
+                    self.batch.put_at_until(keyspace, &record.key, &record.value, time, Time::MAX);
+                }
+                None => self.batch.put_at(keyspace, &record.key, &record.value, time),
+                Some(expiry) => {
+                    self.batch.put_at_until(keyspace, &record.key, &record.value, time, expiry);
+                }
+            },
         }
         self.pending.records += 1;
         self.pending.key_bytes += record.key.len() as u64;

@@ -100,6 +100,9 @@ impl Jsonl {
         if self.mapping.versions {
             self.field_into(&mut record.key, &fields, "key", true)?;
             record.is_delete = fields.get("value").is_some_and(|raw| raw.get() == "null");
+            if !record.is_delete && fields.get("expiry").is_some() {
+                record.expiry = Some(self.time(&fields, "expiry", parse_time_of_record)?);
+            }
             return match record.is_delete {
                 true => Ok(()),
                 false => self.field_into(&mut record.value, &fields, "value", false),

@@ -10,6 +10,9 @@ use std::io::{self, BufRead};
 /// The columns of a history.
 pub const VERSION_COLUMNS: [&str; 4] = ["key", "time", "operation", "value"];
 
+/// The operation of a put that expires: this, and the time.
+pub const UNTIL: &str = "until ";
+
 /// The columns of a dump with expiries.
 pub const EXPIRY_COLUMNS: [&str; 3] = ["key", "expiry", "value"];
 
@@ -213,17 +216,22 @@ impl Tabular {
         }
         record.time = self.time(plan.time, parse_time_of_record)?;
         record.expiry = self.time(plan.expiry, parse_expiry_of_record)?;
-        record.is_delete = match plan.operation {
-            Some(at) => match &self.decoded(self.fields[at])?[..] {
-                b"put" => false,
-                b"delete" => true,
-                other => {
-                    let other = escape_short(other, 40);
-                    return Err(format!("column {}: put or delete, not \"{other}\"", at + 1));
+        record.is_delete = false;
+        if let Some(at) = plan.operation {
+            let operation = self.decoded(self.fields[at])?;
+            match std::str::from_utf8(&operation) {
+                Ok("put") => {}
+                Ok("delete") => record.is_delete = true,
+                Ok(text) if text.starts_with(UNTIL) => {
+                    let expiry = parse_time_of_record(&text[UNTIL.len()..], self.mapping.time_unit);
+                    record.expiry = Some(expiry.map_err(|why| format!("column {}: {why}", at + 1))?);
                 }
-            },
-            None => false,
-        };
+                _ => {
+                    let other = escape_short(&operation, 40);
+                    return Err(format!("column {}: put, delete or until TIME, not \"{other}\"", at + 1));
+                }
+            }
+        }
         record.value.clear();
         match plan.value {
             Value::Column(at) => self.decode_into(&mut record.value, at),

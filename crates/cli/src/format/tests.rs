@@ -322,7 +322,8 @@ fn versions_survive_a_round_trip() {
                 })
             };
             for (key, time, value) in versions() {
-                writer.write_version(&mut text, key, time, value.map(|v| &v[..])).unwrap();
+                let expiry = value.filter(|_| time == times[0]).map(|_| times[1]);
+                writer.write_version(&mut text, key, time, value.map(|v| &v[..]), expiry).unwrap();
             }
             writer.finish(&mut text).unwrap();
             let mut reader = Reader::new(&text[..], format, mapping).unwrap();
@@ -330,6 +331,7 @@ fn versions_survive_a_round_trip() {
             for (key, time, value) in versions() {
                 assert_eq!(reader.next(&mut record).unwrap(), Step::Record, "{format:?} {key:?}");
                 assert_eq!((&record.key, record.time, record.is_delete), (key, Some(time), value.is_none()));
+                assert_eq!(record.expiry, value.filter(|_| time == times[0]).map(|_| times[1]));
                 assert_eq!(record.value, value.cloned().unwrap_or_default());
             }
             assert_eq!(reader.next(&mut record).unwrap(), Step::End);
@@ -338,7 +340,7 @@ fn versions_survive_a_round_trip() {
     for format in [Format::Lines, Format::Paragraphs] {
         let mapping = Mapping { versions: true, ..map(&[], None) };
         assert!(Reader::new(&b""[..], format, mapping.clone()).is_err());
-        let written = Writer::new(format, mapping).write_version(&mut Vec::new(), b"a", times[0], None);
+        let written = Writer::new(format, mapping).write_version(&mut Vec::new(), b"a", times[0], None, None);
         assert!(matches!(written, Err(Unwritten::Refused(_))));
     }
 }
@@ -346,12 +348,16 @@ fn versions_survive_a_round_trip() {
 #[test]
 fn bad_versions_are_named() {
     let versions = Mapping { versions: true, ..map(&[], None) };
-    let got =
-        read(b"a\t5\tput\t1\na\tx\tput\t1\na\t5\tpush\t1\na\t5\tdelete\n", Format::Tsv, versions.clone());
+    let got = read(
+        b"a\t5\tput\t1\na\tx\tput\t1\na\t5\tpush\t1\na\t5\tdelete\na\t5\tuntil x\t1\n",
+        Format::Tsv,
+        versions.clone(),
+    );
     assert_eq!(got[0], "1 a=1");
     assert!(got[1].starts_with("2! column 2: \"x\" is no time"), "{}", got[1]);
-    assert_eq!(got[2], "3! column 3: put or delete, not \"push\"");
+    assert_eq!(got[2], "3! column 3: put, delete or until TIME, not \"push\"");
     assert_eq!(got[3], "4! has 3 columns, where line 1 has 4");
+    assert!(got[4].starts_with("5! column 3: \"x\" is no time"), "{}", got[4]);
     let got = read(b"a\t1\n", Format::Tsv, versions.clone());
     assert_eq!(got, ["unfit: a history has the columns key, time, operation, value; line 1 has 2"]);
     let input = b"{\"key\":\"a\",\"time\":5,\"value\":null}\n{\"key\":\"a\",\"value\":1}\n{\"key\":\"a\",\"time\":1.5,\"value\":1}\n{\"key\":\"a\",\"time\":5}";

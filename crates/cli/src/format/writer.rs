@@ -2,7 +2,7 @@
 
 use super::paragraphs;
 use super::record::{Format, Mapping};
-use super::tabular::{EXPIRY_COLUMNS, VERSION_COLUMNS};
+use super::tabular::{EXPIRY_COLUMNS, UNTIL, VERSION_COLUMNS};
 use crate::output::json_field;
 use crate::text::{escape_into, escape_short, hex_into};
 use crate::times::{format_expiry, format_time};
@@ -47,9 +47,15 @@ impl Writer {
         key: &[u8],
         time: Time,
         value: Option<&[u8]>,
+        expiry: Option<Time>,
     ) -> Result<(), Unwritten> {
-        let operation = if value.is_some() { "put" } else { "delete" };
-        self.write_timed(out, key, ("time", &format_time(time)), Some(operation), value)
+        let expiry = expiry.filter(|_| value.is_some());
+        let operation = match (value, expiry) {
+            (None, _) => "delete".into(),
+            (Some(_), None) => "put".into(),
+            (Some(_), Some(expiry)) => format!("{UNTIL}{}", format_time(expiry)),
+        };
+        self.write_timed(out, key, ("time", &format_time(time)), Some(&operation), value, expiry)
     }
 
     /// Writes one record with its expiry. The mapping names a field for it.
@@ -60,10 +66,10 @@ impl Writer {
         expiry: Option<Time>,
         value: &[u8],
     ) -> Result<(), Unwritten> {
-        self.write_timed(out, key, ("expiry", &format_expiry(expiry)), None, Some(value))
+        self.write_timed(out, key, ("expiry", &format_expiry(expiry)), None, Some(value), None)
     }
 
-    /// Writes a record with a field for a time behind the key. `operation`: another column, which JSON needs not.
+    /// Writes a record with a field for a time behind the key. `operation`: another column, for which JSON has the value and `expiry`.
     fn write_timed(
         &mut self,
         out: &mut impl Write,
@@ -71,6 +77,7 @@ impl Writer {
         (name, time): (&str, &str),
         operation: Option<&str>,
         value: Option<&[u8]>,
+        expiry: Option<Time>,
     ) -> Result<(), Unwritten> {
         self.start(out)?;
         self.line.clear();
@@ -91,6 +98,10 @@ impl Writer {
                 self.line.push(b',');
                 json_field(&mut self.line, name, time.as_bytes(), false);
                 self.line.push(b',');
+                if let Some(expiry) = expiry {
+                    json_field(&mut self.line, "expiry", format_time(expiry).as_bytes(), false);
+                    self.line.push(b',');
+                }
                 match value {
                     Some(value) => json_field(&mut self.line, "value", value, hex),
                     None => self.line.extend_from_slice(b"\"value\":null"),

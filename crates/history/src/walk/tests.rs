@@ -3,6 +3,7 @@
 use super::*;
 use crate::stored::{Ended, primary_suffix, put_historical};
 use crate::test_entries::{Entries, version_key};
+use base::expiry::expiry_bytes;
 use base::{EntryKind, RangeTombstone};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -10,8 +11,9 @@ use std::collections::BTreeMap;
 const KEYS: [&[u8]; 5] = [b"", b"a", b"a\0", b"a\0b", b"b"];
 
 /// A write: key, how much later than the last write or, if it is late, the time; whether it is late, deletes, has left the primary tree, and
-/// whether a version that has left it is still there, too. The keys that a range delete deletes just after it.
-type Write = (usize, u64, bool, bool, bool, bool, Option<(usize, usize)>);
+/// whether a version that has left it is still there, too. The keys that a range delete deletes just after it. How long after its time it
+/// expires.
+type Write = (usize, u64, bool, bool, bool, bool, Option<(usize, usize)>, Option<u64>);
 
 #[derive(Clone, Debug)]
 struct Written {
@@ -21,23 +23,37 @@ struct Written {
     is_delete: bool,
     /// It is what a range delete did to a key.
     by_range: bool,
+    expiry: u64,
+}
+
+impl Written {
+    /// A delete has none.
+    fn value(&self) -> Vec<u8> {
+        if self.is_delete { Vec::new() } else { self.seq.to_string().into_bytes() }
+    }
+
+    /// Whether it is a delete, or had expired when it was written, for a reader that began at `now`.
+    fn deletes(&self, now: u64) -> bool {
+        self.is_delete || self.expiry <= self.time.min(now)
+    }
 }
 
 /// What a walk shows of a version.
 type Seen = (Vec<u8>, u64, u64, bool, Vec<u8>);
 
-/// The cursors of both trees after these writes, for a reader at `seq`, and the writes.
-fn trees(writes: &[Write], seq: Seq) -> (Entries, Entries, RangeSet, Vec<Written>) {
+/// The cursors of both trees after these writes, for a reader at `seq` that began at `now`, and the writes.
+fn trees(writes: &[Write], seq: Seq, now: &mut u64) -> (Entries, Entries, RangeSet, Vec<Written>) {
     let (mut clock, mut all) = (10, Vec::<Written>::new());
     let (mut primary, mut historical) = (Vec::new(), Vec::new());
     let (mut late, mut ranges) = (Vec::new(), RangeSet::default());
-    for (i, &(key, time, is_late, is_delete, _, _, range)) in writes.iter().enumerate() {
+    for (i, &(key, time, is_late, is_delete, _, _, range, ttl)) in writes.iter().enumerate() {
         let newest = all.iter().filter(|w| w.key == key).map(|w| w.time).max();
         let is_late = is_late && newest.is_some_and(|newest| time < newest);
         clock += if is_late { 0 } else { time % 3 + 1 };
         let seq = 2 * i as u64 + 1;
         let time = if is_late { time } else { clock };
-        let written = Written { key, time, seq, is_delete, by_range: false };
+        let expiry = ttl.filter(|_| !is_delete).map_or(u64::MAX, |ttl| time + ttl);
+        let written = Written { key, time, seq, is_delete, by_range: false, expiry };
         if is_late {
             let next = all.iter().filter(|w| w.key == key && w.time > time).min_by_key(|w| w.time);
             late.push((written.clone(), next.unwrap().clone()));
@@ -50,78 +66,113 @@ fn trees(writes: &[Write], seq: Seq) -> (Entries, Entries, RangeSet, Vec<Written
             ranges = ranges.with(RangeTombstone::new(KEYS[from], to_key, seq + 1, time));
             for key in from..to.min(KEYS.len()) {
                 let newest = all.iter().filter(|w| w.key == key).max_by_key(|w| (w.time, w.seq));
-                if newest.is_some_and(|newest| !newest.is_delete) {
-                    all.push(Written { key, time: clock, seq: seq + 1, is_delete: true, by_range: true });
+                // What has expired is not deleted.
+                if newest.is_some_and(|newest| !newest.is_delete && newest.expiry > clock) {
+                    all.push(Written {
+                        key,
+                        time: clock,
+                        seq: seq + 1,
+                        is_delete: true,
+                        by_range: true,
+                        expiry: u64::MAX,
+                    });
                 }
             }
         }
     }
+    // The expiry is behind everything.
+    let behind = |stored: &mut Vec<u8>, w: &Written| match w.expiry {
+        u64::MAX => EntryKind::Put,
+        expiry => {
+            stored.extend_from_slice(&expiry_bytes(Time::from_micros(expiry)));
+            EntryKind::ExpiringPut
+        }
+    };
+    // It began after everything that it sees.
+    *now = clock.max(*now);
+    let now = *now;
     let mut put = |w: &Written, next: Option<&Written>| {
         let (key, time) = (version_key(KEYS[w.key], w.time), Time::from_micros(w.time));
-        let mut stored = w.seq.to_string().into_bytes();
+        let mut stored = w.value();
         let ended = match next {
             Some(next) => Ended::at(Time::from_micros(next.time), w.is_delete).by_range(next.by_range),
-            None => Ended::open(time),
+            None => Ended::open(time, w.is_delete),
         };
         put_historical(&mut stored, time, ended);
-        historical.push((key, Trailer::new(w.seq, EntryKind::Put), stored));
+        let kind = behind(&mut stored, w);
+        historical.push((key, Trailer::new(w.seq, kind), stored));
     };
     late.iter().for_each(|(w, next)| put(w, Some(next)));
     let in_order = |w: &&Written| !late.iter().any(|(l, _)| l.seq == w.seq);
     for w in all.iter().filter(in_order).filter(|w| !w.by_range) {
         let next = all.iter().filter(in_order).find(|other| other.key == w.key && other.seq > w.seq);
-        let (_, _, _, _, has_left, is_in_both, _) = writes[(w.seq / 2) as usize];
-        // It leaves when no reader sees it any more. Only a delete leaves without a newer version that the reader sees, if nothing older is
-        // left.
+        let (_, _, _, _, has_left, is_in_both, ..) = writes[(w.seq / 2) as usize];
+        // It leaves when no reader sees it any more. Only a delete, or one that has expired, leaves without a newer version that the reader sees,
+        // if nothing older is left.
         let older = all.iter().filter(in_order).any(|o| o.key == w.key && o.seq < w.seq);
-        let may_leave = w.is_delete && !older || next.is_some_and(|next| next.seq <= seq);
+        let is_replaced = next.is_some_and(|next| next.seq <= seq);
+        let has_expired = w.expiry <= now && !is_replaced && next.is_none_or(|next| !next.by_range);
+        let may_leave = !older && (w.is_delete || has_expired) || is_replaced;
         if has_left && may_leave {
-            put(w, next);
+            put(w, next.filter(|_| !has_expired));
         }
+        let (key, time) = (KEYS[w.key].to_vec(), Time::from_micros(w.time));
         if !(has_left && may_leave) || is_in_both {
-            let kind = if w.is_delete { EntryKind::Delete } else { EntryKind::Put };
-            let mut stored = w.seq.to_string().into_bytes();
-            stored.extend_from_slice(&primary_suffix(Time::from_micros(w.time)));
-            primary.push((KEYS[w.key].to_vec(), Trailer::new(w.seq, kind), stored));
+            let mut stored = w.value();
+            stored.extend_from_slice(&primary_suffix(time));
+            let kind = if w.is_delete { EntryKind::Delete } else { behind(&mut stored, w) };
+            primary.push((key, Trailer::new(w.seq, kind), stored));
         }
     }
     (Entries::new(primary), Entries::new(historical), ranges, all)
 }
 
-/// What must be shown.
-fn expected(all: &[Written], seq: Seq, shown: Shown, range: (usize, usize)) -> Vec<Seen> {
+/// What must be shown to a reader at `seq` that began at `now`.
+fn expected(all: &[Written], (seq, now): (Seq, u64), shown: Shown, range: (usize, usize)) -> Vec<Seen> {
     let mut versions: BTreeMap<(usize, std::cmp::Reverse<u64>), &Written> = BTreeMap::new();
     for w in all.iter().filter(|w| w.seq <= seq && range.0 <= w.key && w.key < range.1) {
         versions.insert((w.key, std::cmp::Reverse(w.time)), w);
     }
-    // A range delete after a late delete changed nothing.
     let all: Vec<&Written> = versions.into_values().collect();
-    let follows_delete =
-        |i: usize| all.get(i + 1).is_some_and(|older| older.key == all[i].key && older.is_delete);
-    let versions = (0..all.len()).filter(|&i| !(all[i].by_range && follows_delete(i))).map(|i| all[i]);
-    let (mut out, mut later, mut shown_key) = (Vec::new(), None::<(usize, u64)>, None);
-    for w in versions {
+    let (mut list, mut later) = (Vec::<(usize, Seen)>::new(), None::<(usize, u64)>);
+    for (i, w) in all.iter().enumerate() {
         let until = later.filter(|(key, _)| *key == w.key).map_or(u64::MAX, |(_, time)| time);
-        later = Some((w.key, w.time));
-        let value = if w.by_range { Vec::new() } else { w.seq.to_string().into_bytes() };
-        let seen = (KEYS[w.key].to_vec(), w.time, until, w.is_delete, value);
-        match shown {
-            Shown::Window(from, to) => {
-                if from.micros() <= w.time && w.time <= to.micros() {
-                    out.push(seen);
-                }
-            }
-            Shown::AsOf(time) => {
-                if w.time <= time.micros() && shown_key != Some(w.key) {
-                    shown_key = Some(w.key);
-                    if !w.is_delete {
-                        out.push(seen);
-                    }
-                }
+        if w.by_range {
+            // A range delete after a late delete, or a late put that had expired, changed nothing.
+            if all
+                .get(i + 1)
+                .is_some_and(|older| older.key == w.key && (older.deletes(now) || older.expiry <= w.time))
+            {
+                continue;
             }
         }
+        let ends = !w.deletes(now) && w.expiry < until;
+        let key = || KEYS[w.key].to_vec();
+        if ends && w.expiry > w.time && w.expiry <= now {
+            list.push((w.key, (key(), w.expiry, until, true, Vec::new())));
+        }
+        let value = w.value();
+        let until = if ends { w.expiry } else { until };
+        list.push((w.key, (key(), w.time, until, w.deletes(now), value)));
+        later = Some((w.key, w.time));
     }
-    out
+    match shown {
+        Shown::Window(from, to) => {
+            let is_shown = |seen: &Seen| from.micros() <= seen.1 && seen.1 <= to.micros();
+            list.into_iter().map(|(_, seen)| seen).filter(is_shown).collect()
+        }
+        Shown::AsOf(time) => {
+            let expires_after = if time == Time::MAX { now } else { time.micros() };
+            let mut of_keys = list;
+            of_keys.retain(|(_, seen)| seen.1 <= time.micros());
+            of_keys.dedup_by_key(|(key, _)| *key);
+            of_keys
+                .into_iter()
+                .map(|(_, seen)| seen)
+                .filter(|seen| !seen.3 && seen.2 > expires_after)
+                .collect()
+        }
+    }
 }
 
 fn seen(walk: &VersionWalk<Entries>) -> Option<Seen> {
@@ -144,22 +195,23 @@ proptest! {
                 any::<bool>(),
                 any::<bool>(),
                 prop::option::weighted(0.1, (0usize..5, 0usize..7)),
+                prop::option::weighted(0.3, 0u64..40),
             ),
             0..60,
         ),
-        seq in 0u64..130,
+        (seq, mut now) in (0u64..130, 0u64..200),
         (as_of, a, b) in (any::<bool>(), 0u64..130, 0u64..130),
         range in (0usize..6, 0usize..6),
         moves in prop::collection::vec(0u8..7, 0..40),
     ) {
         let at = |micros| if micros > 120 { Time::MAX } else { Time::from_micros(micros) };
         let shown = if as_of { Shown::AsOf(at(a)) } else { Shown::Window(at(a.min(b)), at(a.max(b))) };
-        let (primary, historical, ranges, all) = trees(&writes, seq);
+        let (primary, historical, ranges, all) = trees(&writes, seq, &mut now);
         let key = |i: usize| KEYS.get(i).copied().unwrap_or(b"c");
         let to = (range.1 < 5).then(|| key(range.1));
-        let list = expected(&all, seq, shown, (range.0, range.1.max(range.0)));
+        let list = expected(&all, (seq, now), shown, (range.0, range.1.max(range.0)));
         let mut walk =
-            VersionWalk::new(primary.clone(), historical.clone(), ranges.clone(), seq, shown, (key(range.0), to));
+            VersionWalk::new(primary.clone(), historical.clone(), ranges.clone(), (seq, Time::from_micros(now)), shown, (key(range.0), to));
         let list = if range.0 > range.1 { Vec::new() } else { list };
         walk.seek_to_first().unwrap();
         for version in &list {
@@ -232,7 +284,7 @@ fn entries_that_are_no_versions_are_errors() {
             none(),
             historical,
             RangeSet::default(),
-            MAX_SEQ,
+            (MAX_SEQ, Time::MIN),
             Shown::AsOf(Time::MAX),
             (b"", None),
         );
@@ -260,7 +312,7 @@ fn an_end_is_that_which_the_reader_sees() {
             Entries::new(Vec::new()),
             historical,
             RangeSet::default(),
-            seq,
+            (seq, Time::MIN),
             window,
             (b"", None),
         );
@@ -287,7 +339,8 @@ fn a_gap_between_versions_is_no_delete() {
         let historical = Entries::new(vec![entry(10, 20, 1), entry(40, 50, 4)]);
         let window = Shown::Window(Time::MIN, Time::MAX);
         let (primary, ranges) = (Entries::new(Vec::new()), RangeSet::default());
-        let mut walk = VersionWalk::new(primary, historical, ranges, MAX_SEQ, window, (b"", None));
+        let mut walk =
+            VersionWalk::new(primary, historical, ranges, (MAX_SEQ, Time::MIN), window, (b"", None));
         let mut found = Vec::new();
         walk.seek_to_first().unwrap();
         while let Some(version) = walk.version() {

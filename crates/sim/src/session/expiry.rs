@@ -6,7 +6,7 @@ use super::state::Session;
 use crate::finding::{Outcome, ensure, show};
 use crate::model::{Incarnation, Write};
 use crate::random::Draw;
-use cairn::{ErrorKind, Merge, Retention, Time};
+use cairn::{ErrorKind, Merge, Time};
 use std::time::Duration;
 
 impl Session {
@@ -28,7 +28,7 @@ impl Session {
     pub(super) fn put_with_ttl(&mut self) -> Outcome {
         let (open, key, value) = (self.draw_keyspace(), self.draw_key(), self.draw_value());
         let options = open.keyspace.options();
-        if options.history != Retention::None || options.merge != Merge::None {
+        if options.merge != Merge::None {
             return Ok(());
         }
         let ttl = self.draw_ttl();

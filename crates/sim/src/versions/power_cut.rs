@@ -3,9 +3,9 @@
 use super::model::Model;
 use super::queries::{Reads, compare};
 use super::stage::open;
-use super::writes::{after, batch};
+use super::writes::{after, batch, tick};
 use crate::random::Rng;
-use cairn::env::{Env, SimEnv, Survival};
+use cairn::env::{SimEnv, Survival};
 use cairn::{Durability, Result, Time};
 
 /// Returns whether the power cut came before the end.
@@ -14,15 +14,21 @@ pub(super) fn power_cut(seed: u64, shape: u64, at: u64) -> Result<bool> {
     let env = SimEnv::new(3);
     env.crash_at(at);
     // The model after each batch that was begun, and how many of these were acknowledged.
-    let (mut models, mut acknowledged) = (vec![Model::default()], 0);
-    let clock = Time::from_micros(1_800_000_000_000_000);
+    let mut clock = Time::from_micros(1_800_000_000_000_000);
     env.set_wall_clock(clock);
+    let mut model = Model { expires: seed % 2 == 1, ..Model::default() };
+    model.set_clock(clock);
+    let (mut models, mut acknowledged) = (vec![model], 0);
     let mut script = || -> Result<()> {
         let open = self::open(env.clone(), shape, 0)?;
         for n in 1..=160 {
-            let model = &models[models.len() - 1];
-            let (batch, writes, range) = batch(&open, model, &mut rng, n);
-            models.push(after(model, (writes, range), clock));
+            clock = Time::from_micros(clock.micros() + rng.below(400));
+            env.set_wall_clock(clock);
+            let mut model = models[models.len() - 1].clone();
+            model.set_clock(clock);
+            clock = tick(&open, &mut model, clock);
+            let (batch, writes, range) = batch(&open, &model, &mut rng, n);
+            models.push(after(&model, (writes, range), clock));
             open.db.write(batch, Durability::Sync)?;
             acknowledged = n;
             match n % 40 {
@@ -35,17 +41,21 @@ pub(super) fn power_cut(seed: u64, shape: u64, at: u64) -> Result<bool> {
     };
     let ended = script().is_ok();
     let survival = [Survival::Nothing, Survival::Everything, Survival::Torn][(at % 3) as usize];
-    let open = self::open(env.crash_clone(survival, at), shape, 0)?;
+    let left = env.crash_clone(survival, at);
+    // What had expired stays so.
+    let now = models[models.len() - 1].now;
+    left.set_wall_clock(now);
+    let open = self::open(left, shape, 0)?;
     let count = open
         .plain
         .get("batches")?
         .map_or(0, |count| std::str::from_utf8(&count).expect("a number").parse::<u64>().expect("a number"));
     assert!(count == acknowledged || count == acknowledged + 1, "{count} batches of {acknowledged}");
     let mut model = models[count as usize].clone();
+    model.set_clock(now);
     let mut rng = Rng::new(at);
     compare(&Reads::Now(&open.keyspace), &model, &mut rng)?;
     // The clock of the new disk is behind: later versions still get later times.
-    assert!(open.env.wall_clock() < model.last || model.last == Time::MIN);
     open.keyspace.put("k0", "after")?;
     let newest = open.keyspace.get_at("k0", Time::MAX)?.expect("it was just put");
     assert!(newest.time > model.last);

@@ -3,7 +3,7 @@
 use super::model::{Model, Written};
 use super::queries::{Reads, reversed, same};
 use super::stage::{KEYS, Open, key, options, value};
-use super::writes::{Write, after_at, batch, time_of_batch};
+use super::writes::{Write, after_at, batch, tick, time_of_batch};
 use crate::random::Rng;
 use cairn::env::{SimEnv, Survival};
 use cairn::{
@@ -51,14 +51,18 @@ pub(super) fn keeps(found: &[Version], model: &Model, retention: Retention, now:
         let was_replaced = !is_kept
             && model.replaced.iter().any(|(key, time, written)| {
                 let value = match written {
-                    Written::Value(value) => Some(&value[..]),
+                    Written::Value(value) | Written::Expiring(value, _) => Some(&value[..]),
                     Written::Deleted | Written::DeletedByRange => None,
                 };
                 (&key[..], *time, value) == (&version.key[..], version.time, version.value.as_deref())
             });
-        // Where what followed has expired, a version ends as if it had been deleted then. There is a later version.
-        let ended = found.get(i + 1).is_some_and(|v| v.key == version.key && v.until == Some(version.time));
-        let is_end = version.value.is_none() && version.until.is_some() && ended;
+        // Where what followed has expired, a version ends as if it had been deleted then. There is a later version, unless it ends at its expiry,
+        // because it had no end when it was moved.
+        let ends_here = |v: &&Version| v.key == version.key && v.until == Some(version.time);
+        let before = found.get(i + 1).filter(ends_here);
+        let ended = before.is_some();
+        let by_expiry = before.is_some_and(|v| v.expiry == Some(version.time));
+        let is_end = version.value.is_none() && ended && (version.until.is_some() || by_expiry);
         // Where a delete between a value and a range delete has expired, the range delete is the end.
         let covers = |(from, to, time): &(Vec<u8>, Vec<u8>, Time)| {
             *time == version.time && from[..] <= version.key[..] && version.key[..] < to[..]
@@ -125,7 +129,9 @@ pub(super) fn before_deletes(open: &Open, model: &mut Model) -> Result<()> {
     let before = model.clone();
     for key in before.versions.keys() {
         let newest = before.of_key(key, Time::MIN, Time::MAX).into_iter().next();
-        let Some(delete) = newest.filter(|version| version.value.is_none()) else { continue };
+        let is_end = |version: &Version| !before.versions[key].contains_key(&version.time);
+        let deleted = newest.filter(|version| version.value.is_none() && !is_end(version));
+        let Some(delete) = deleted else { continue };
         let Some(time) = delete.time.micros().checked_sub(1).map(Time::from_micros) else { continue };
         match open.keyspace.put_at(key, "before", time) {
             Ok(()) => model.write(key, time, Some(b"before".to_vec())),
@@ -224,7 +230,8 @@ pub(super) fn retain(seed: u64, mut retention: Retention, threads: usize, shape:
     let mut env = SimEnv::new(1);
     let options_of_db =
         Options::default().background_threads(threads).memory_budget(1 << 20).manifest_cap(4 << 10);
-    let (mut model, start) = (Model::default(), Time::from_micros(1_700_000_000_000_000));
+    let start = Time::from_micros(1_700_000_000_000_000);
+    let mut model = Model { expires: seed / 10 % 2 == 1, ..Model::default() };
     let mut clock = Clock { now: start, latest: start };
     clock.set(&env, start);
     let mut db = Database::open_in(env.clone(), "/db", options_of_db.clone())?;
@@ -241,6 +248,9 @@ pub(super) fn retain(seed: u64, mut retention: Retention, threads: usize, shape:
         let batches = if alters && rng.below(2) == 0 { 4 } else { 60 };
         for _ in 0..batches {
             clock.set(&env, Time::from_micros(clock.now.micros() + rng.below(100)));
+            let ticked = tick(&open, &mut model, clock.now);
+            clock.set(&env, ticked);
+            model.set_clock(clock.now);
             write_retained(&open, &mut model, retention, &mut rng, clock)?;
         }
         if alters && rng.below(3) == 0 {
@@ -253,6 +263,7 @@ pub(super) fn retain(seed: u64, mut retention: Retention, threads: usize, shape:
             let loaded: BTreeMap<_, _> = (0..10).map(|_| (key(rng.below(KEYS)), value(&mut rng))).collect();
             loaded.iter().try_for_each(|(key, value)| load.put(&keyspace, key, value))?;
             clock.set(&env, Time::from_micros(clock.now.micros() + rng.below(3_000)));
+            model.set_clock(clock.now);
             load.commit()?;
             for (key, value) in loaded {
                 let newest = keyspace.history(&key, ..)?.next().transpose()?.expect("it was just loaded");
@@ -265,6 +276,7 @@ pub(super) fn retain(seed: u64, mut retention: Retention, threads: usize, shape:
         }
         // A note is made at most once a second, and by the threads that look for work.
         clock.set(&env, clock.now.saturating_add(Duration::from_millis(rng.below(30))));
+        model.set_clock(clock.now);
         match rng.below(4) {
             0 => held.push((db.snapshot(), model.clone(), retention, clock.latest)),
             1 => {
@@ -308,6 +320,8 @@ pub(super) fn retain(seed: u64, mut retention: Retention, threads: usize, shape:
             held.clear();
             iterators.clear();
             env = ended(open, (keyspace, plain, db), &mut rng)?;
+            // A clock that is behind could show what has expired.
+            clock.set(&env, clock.now.max(model.now));
             db = Database::open_in(env.clone(), "/db", options_of_db.clone())?;
             (keyspace, plain) = (db.open_keyspace("k")?, db.open_keyspace("plain")?);
             clock.set(&env, clock.now);

@@ -3,7 +3,7 @@
 use super::model::Model;
 use super::queries::{Reads, compare, reversed};
 use super::stage::{KEYS, Open, key, open, value};
-use super::writes::{after, time_of_batch, write};
+use super::writes::{after, expiry, tick, time_of_batch, write};
 use crate::random::Rng;
 use cairn::env::{SimEnv, Survival};
 use cairn::{EntryAt, ErrorKind, IngestOptions, Result, Time, Version};
@@ -16,13 +16,14 @@ const ROUNDS: u64 = 24;
 pub(super) fn run(seed: u64, shape: u64, threads: usize) -> Result<u64> {
     let mut rng = Rng::new(seed);
     let mut open = self::open(SimEnv::new(shape), shape, threads)?;
-    let mut model = Model::default();
+    let mut model = Model { expires: seed / 10 % 2 == 1, ..Model::default() };
     let mut clock = Time::from_micros(1_700_000_000_000_000);
     for round in 0..ROUNDS {
         // A clock that steps back in every third round, by as much as it has advanced in many.
         let step = rng.below(1000);
         clock = Time::from_micros(clock.micros() + 900 - if round % 3 == 2 { 10 * step } else { 0 } + step);
         open.env.set_wall_clock(clock);
+        model.set_clock(clock);
         let snapshot = open.db.snapshot();
         let (before, mut held) = (model.clone(), open.keyspace.changes::<&[u8]>(.., ..)?);
         let mut held_back = open.keyspace.range_at::<&[u8]>(model.last, ..)?.rev();
@@ -53,20 +54,28 @@ pub(super) fn run(seed: u64, shape: u64, threads: usize) -> Result<u64> {
                 let tables = open.keyspace.guards().into_iter().flat_map(|guard| guard.tables);
                 let (entries, live) =
                     (tables.map(|t| t.entries).sum::<u64>(), open.keyspace.iter().count() as u64);
-                assert_eq!(entries, live, "entries and keys of the primary tree");
+                // What has expired within this millisecond is still there.
+                assert!(
+                    (live..=live + model.expired()).contains(&entries),
+                    "{entries} entries for {live} keys of the primary tree"
+                );
             }
             1 => open.db.wait_idle()?,
             2 => {
                 let Open { env, db, .. } = open;
                 db.close()?;
+                // A clock that is behind could show what has expired.
+                clock = clock.max(model.now);
+                env.set_wall_clock(clock);
+                // What was not flushed is in tables afterwards, and was evicted on the way.
                 open = self::open(env, shape, threads)?;
-                // What was not flushed is in tables now, and was evicted on the way.
-                open.env.set_wall_clock(clock);
             }
             3 => {
                 open.db.sync()?;
                 let env = open.env.crash_clone(Survival::Nothing, round);
                 drop(open);
+                clock = clock.max(model.now);
+                env.set_wall_clock(clock);
                 open = self::open(env, shape, threads)?;
             }
             _ => {}
@@ -86,6 +95,7 @@ pub(super) fn run(seed: u64, shape: u64, threads: usize) -> Result<u64> {
 
 /// A bulk load, beside which others write or not: its versions have the time of its beginning, unless one is as late, and then it is refused.
 pub(super) fn load(open: &Open, model: &mut Model, rng: &mut Rng, clock: Time) -> Result<()> {
+    let clock = tick(open, model, clock);
     let mut entries = BTreeMap::new();
     for _ in 0..rng.below(40) + 1 {
         entries.insert(key(rng.below(KEYS)), value(rng));
@@ -95,6 +105,7 @@ pub(super) fn load(open: &Open, model: &mut Model, rng: &mut Rng, clock: Time) -
     if rng.below(2) == 0 {
         write(open, model, rng, clock)?;
     }
+    let clock = tick(open, model, clock);
     let time = time_of_batch(model, &[], clock);
     for (key, value) in &entries {
         load.put(&open.keyspace, key, value)?;
@@ -115,6 +126,7 @@ pub(super) fn load(open: &Open, model: &mut Model, rng: &mut Rng, clock: Time) -
 
 /// The queries in a transaction that has written: its writes are the newest versions. Its commit makes of them what it has shown.
 pub(super) fn within_a_transaction(open: &Open, model: &mut Model, rng: &mut Rng, clock: Time) -> Result<()> {
+    let clock = tick(open, model, clock);
     let (mut transaction, mut within) = (open.db.begin(), model.clone());
     let time = transaction.time();
     assert_eq!(time, time_of_batch(model, &[], clock));
@@ -122,6 +134,10 @@ pub(super) fn within_a_transaction(open: &Open, model: &mut Model, rng: &mut Rng
         match rng.below(5) {
             0 => {
                 let (a, b) = (key(rng.below(KEYS)), key(rng.below(KEYS)));
+                // Within the transaction, what it deletes ends then, also if it would have expired a little earlier.
+                if within.has_expiring(&a, &b) {
+                    continue;
+                }
                 transaction.delete_range(&open.keyspace, &a[..]..&b[..])?;
                 if a < b {
                     // What it has written there before is no version.
@@ -133,11 +149,16 @@ pub(super) fn within_a_transaction(open: &Open, model: &mut Model, rng: &mut Rng
             }
             write => {
                 let (key, value) = (key(rng.below(KEYS)), (write > 1).then(|| value(rng)));
+                let expiry =
+                    (model.expires && value.is_some() && rng.below(3) == 0).then(|| expiry(&within, rng));
                 match &value {
-                    Some(value) => transaction.put(&open.keyspace, &key, value)?,
+                    Some(value) => match expiry {
+                        Some(expiry) => transaction.put_until(&open.keyspace, &key, value, expiry)?,
+                        None => transaction.put(&open.keyspace, &key, value)?,
+                    },
                     None => transaction.delete(&open.keyspace, &key)?,
                 }
-                within.write(&key, time, value);
+                within.write_until(&key, time, value, expiry);
             }
         }
     }
@@ -156,10 +177,14 @@ pub(super) fn at_the_newest(open: &Open, model: &mut Model) -> Result<()> {
         let Some((newest, _)) = versions.last_key_value() else { continue };
         let time = Time::from_micros(newest.micros().saturating_sub(1));
         let found = open.keyspace.get_at(key, time)?;
-        assert!(found == before.at(key, time), "{}: {found:?}", key.escape_ascii());
+        let right = before.at(key, time);
+        assert!(found == right, "{}: {found:?} instead of {right:?}", key.escape_ascii());
         open.keyspace.put_at(key, "just before", time)?;
-        *model =
-            after(model, (vec![(key.clone(), Some(time), Some(b"just before".to_vec()))], None), Time::MIN);
+        *model = after(
+            model,
+            (vec![(key.clone(), Some(time), Some(b"just before".to_vec()), None)], None),
+            Time::MIN,
+        );
         assert!(open.keyspace.get(key)? == model.at(key, Time::MAX).and_then(|version| version.value));
     }
     Ok(())

@@ -13,9 +13,14 @@ use cairn::{Database, Options, Result, Time};
 pub(super) fn salvage(seed: u64, shape: u64, loses_manifest: bool) -> Result<u64> {
     let mut rng = Rng::new(seed);
     let open = self::open(SimEnv::new(1), shape, 0)?;
-    let (mut model, clock) = (Model::default(), Time::from_micros(1_700_000_000_000_000));
+    let mut clock = Time::from_micros(1_700_000_000_000_000);
+    let mut model = Model { expires: seed / 10 % 2 == 1, ..Model::default() };
     open.env.set_wall_clock(clock);
+    model.set_clock(clock);
     for i in 0..600 {
+        clock = Time::from_micros(clock.micros() + rng.below(100));
+        open.env.set_wall_clock(clock);
+        model.set_clock(clock);
         write(&open, &mut model, &mut rng, clock)?;
         if i % 100 == 80 {
             load(&open, &mut model, &mut rng, clock)?;
@@ -35,6 +40,7 @@ pub(super) fn salvage(seed: u64, shape: u64, loses_manifest: bool) -> Result<u64
             env.list_files().into_iter().filter(|path| path.to_string_lossy().contains("manifest"));
         manifests.for_each(|path| env.remove_file(path));
     }
+    clock = clock.max(model.now);
     env.set_wall_clock(clock);
     let report = cairn::salvage_in(env.clone(), "/db", "/new", Options::default().background_threads(0))?;
     assert_eq!(report.losses.is_empty(), !loses_manifest, "{report:?}");

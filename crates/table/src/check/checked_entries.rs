@@ -102,8 +102,8 @@ impl CheckedEntries {
             return Err(DecodeError::Corrupt("an entry has no expiry"));
         }
         if let Some(times_of) = self.times_of {
-            let (time, end) =
-                times_of(key, value).ok_or(DecodeError::Corrupt("an entry is no version of a value"))?;
+            let (time, end) = times_of(key, trailer, value)
+                .ok_or(DecodeError::Corrupt("an entry is no version of a value"))?;
             let end = end.max(time);
             let times = TableTimes::of_version(time, end, false);
             self.meta.times = Some(self.meta.times.map_or(times, |all| all.and(times)));

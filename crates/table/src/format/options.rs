@@ -89,9 +89,9 @@ impl Default for TableOptions {
     }
 }
 
-/// The time of an entry that is a version, by its key and value, and until when it matters to queries: when it ended, [`Time::MAX`] if it has not
+/// The time of an entry that is a version, by its key, trailer and value, and until when it matters to queries: when it ended, [`Time::MAX`] if it has not
 /// or that is not known, or until when a delete without an end holds. `None` if it is malformed.
-pub type TimesOf = fn(&[u8], &[u8]) -> Option<(Time, Time)>;
+pub type TimesOf = fn(&[u8], Trailer, &[u8]) -> Option<(Time, Time)>;
 
 /// The times of the versions in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

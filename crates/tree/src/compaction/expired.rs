@@ -5,6 +5,9 @@
 //! expired by then, or make tombstones of it, so that the first end or expiry of a merged table is after it: a guard is not merged again before
 //! the horizon has moved on.
 //!
+//! Where another tree gets what has expired, no table is removed unread, and only a merge in the last level drops an entry: one in another level takes it
+//! down.
+//!
 //! An expired entry hides older ones of its key, like a tombstone. So a table of such entries is removed only together with all older
 //! tables that share a part of its range.
 
@@ -24,6 +27,7 @@ const EXPIRED_SHARE: f64 = 0.5;
 pub(super) fn tables(picker: &Picker<'_>) -> Option<Plan> {
     let horizon = picker.horizon?;
     let has_expired = |t: &LiveTable| match t.meta.times {
+        // Where the newest versions are, ends are not known: their tables do not go.
         Some(times) => times.last_end <= horizon,
         None => t.meta.has_expired(horizon),
     };
@@ -60,10 +64,10 @@ fn keep_hiding(version: &Version, expired: &mut Vec<(usize, Arc<LiveTable>)>) {
 }
 
 /// The estimated share of a table that has expired: ends are taken to be spread evenly between the first and the last.
-fn share_of_table(t: &LiveTable, horizon: Time) -> f64 {
-    if let Some(TableExpiry { entries, first, last }) = t.meta.expiry.filter(|_| t.meta.times.is_none()) {
-        let passed = passed(horizon, first, last);
-        return passed * entries as f64 / t.meta.entries as f64;
+fn share_of_table(unordered: bool, t: &LiveTable, horizon: Time) -> f64 {
+    if !unordered {
+        let Some(TableExpiry { entries, first, last }) = t.meta.expiry else { return 0.0 };
+        return passed(horizon, first, last) * entries as f64 / t.meta.entries as f64;
     }
     let Some(times) = t.meta.times else { return 0.0 };
     if times.last_end <= horizon {
@@ -80,30 +84,42 @@ fn passed(now: Time, first: Time, last: Time) -> f64 {
     ((micros(now) + 1.0 - micros(first)) / (micros(last) + 1.0 - micros(first))).clamp(0.0, 1.0)
 }
 
+/// Whether a merge drops what has expired in a table. Where versions move to another tree, some stay as long as readers do, or a range tombstone
+/// is not settled: the merge would be due again.
+fn can_drop(picker: &Picker<'_>, t: &LiveTable) -> bool {
+    let moves = !picker.version.unordered && t.meta.times.is_some();
+    let is_seen = || picker.oldest_snapshot.is_none_or(|oldest| t.meta.max_seq <= oldest);
+    !moves || is_seen() && !picker.unsettled.overlaps(&t.meta.smallest, &t.meta.largest)
+}
+
 /// The estimated share of a guard that has expired.
-fn share(guard: &Guard, horizon: Time) -> f64 {
-    let expired = |t: &Arc<LiveTable>| share_of_table(t, horizon) * t.meta.file_size as f64;
-    guard.tables.iter().map(expired).sum::<f64>() / guard.bytes().max(1) as f64
+fn share(picker: &Picker<'_>, guard: &Guard, horizon: Time) -> f64 {
+    let expired =
+        |t: &Arc<LiveTable>| share_of_table(picker.version.unordered, t, horizon) * t.meta.file_size as f64;
+    let droppable = guard.tables.iter().filter(|t| can_drop(picker, t));
+    droppable.map(expired).sum::<f64>() / guard.bytes().max(1) as f64
 }
 
 /// Whether an entry in a guard has expired. A request covers those of a table only if it covers the whole table: otherwise it would have no end.
 pub(super) fn has_expired_entries(picker: &Picker<'_>, guard: &Guard) -> bool {
     let has_any = |t: &LiveTable, horizon| t.meta.expiry.is_some_and(|expiry| expiry.first <= horizon);
-    let is_covered = |t: &LiveTable| t.meta.max_seq <= picker.requested_seq && t.meta.times.is_none();
-    picker.horizon.is_some_and(|horizon| guard.tables.iter().any(|t| is_covered(t) && has_any(t, horizon)))
+    let is_covered = |t: &LiveTable| t.meta.max_seq <= picker.requested_seq && can_drop(picker, t);
+    let horizon = picker.horizon.filter(|_| !picker.version.unordered);
+    horizon.is_some_and(|horizon| guard.tables.iter().any(|t| is_covered(t) && has_any(t, horizon)))
 }
 
 /// The estimated bytes of the entries, with their values, that have expired and still are in the tables of a tree.
 pub fn expired_bytes(version: &Version, horizon: Time) -> u64 {
     let bytes = |t: &LiveTable| (t.meta.file_size + t.values.bytes) as f64;
-    version.tables().map(|(_, t)| share_of_table(t, horizon) * bytes(t)).sum::<f64>() as u64
+    version.tables().map(|(_, t)| share_of_table(version.unordered, t, horizon) * bytes(t)).sum::<f64>()
+        as u64
 }
 
 /// Guards in which many entries have expired.
 pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
     let Some(horizon) = picker.horizon else { return };
     for (level, guard, g) in picker.version.guards().filter(|(_, _, g)| !g.tables.is_empty()) {
-        let share = share(g, horizon);
+        let share = share(picker, g, horizon);
         if share >= EXPIRED_SHARE {
             candidates.push(Candidate { reason: Reason::Expired, level, guard, score: share });
         }
@@ -114,12 +130,13 @@ pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
 pub(crate) fn next_horizon(picker: &Picker<'_>) -> Option<Time> {
     let horizon = picker.horizon?;
     let of_table = |t: &LiveTable| {
-        let (first, last, middle) = match (t.meta.times, t.meta.expiry) {
-            (Some(times), _) => {
+        let (first, last, middle) = match picker.version.unordered {
+            true => {
+                let times = t.meta.times?;
                 let is_open = times.last_end == Time::MAX;
                 (times.first_end, times.last_end, is_open.then_some(times.latest))
             }
-            (None, expiry) => expiry.map(|expiry| (expiry.first, expiry.last, None))?,
+            false => t.meta.expiry.map(|expiry| (expiry.first, expiry.last, None))?,
         };
         let (first, last) = (first.micros(), last.micros());
         let middle = middle.map_or(first / 2 + last / 2, Time::micros);

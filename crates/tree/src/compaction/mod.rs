@@ -43,6 +43,8 @@ mod trivial_move;
 mod unreadable;
 
 #[cfg(test)]
+mod expired_tests;
+#[cfg(test)]
 mod idle_tests;
 #[cfg(test)]
 mod manual_tests;

@@ -4,7 +4,7 @@ use super::plan::{Plan, Reason};
 use crate::TreeOptions;
 use crate::guards::AdaptiveGuards;
 use crate::version::{Guard, LiveTable, Version};
-use base::{Seq, Time};
+use base::{RangeSet, Seq, Time};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -31,6 +31,8 @@ pub(crate) struct Picker<'a> {
     pub idle: bool,
     /// Versions that ended until then have expired; `None` if time alone makes none expire.
     pub horizon: Option<Time>,
+    /// Where expired versions move to another tree: what these range tombstones cover stays meanwhile.
+    pub unsettled: &'a RangeSet,
     /// For a requested compaction: newer entries need not be compacted. Otherwise [`Seq::MAX`].
     pub requested_seq: Seq,
     /// For a requested compaction of what a filter is to see: tables with smaller numbers are written again. Otherwise 0.

@@ -4,13 +4,14 @@ use crate::test_support::{DIR, Entry, TestStack, table_options, tree_options};
 use crate::{
     EvictedCuts, EvictedTables, EvictionSink, JobContext, JobOutput, Plan, Reason, TreeOptions, compact,
 };
+use base::expiry::expiry_bytes;
 use base::{Cursor, EntryKind, Error, RangeSet, RangeTombstone, Result, Seq, Time, Trailer};
 use env::Env;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use table::Compression;
+use table::{Compression, TableMeta};
 
 /// Merges all tables of a stack. Also returns the arguments of the rate limiter's calls.
 fn merge(stack: &TestStack, range_tombstones: &RangeSet, snapshots: &[Seq]) -> (JobOutput, Vec<u64>) {
@@ -22,6 +23,17 @@ fn merge_into(
     stack: &TestStack,
     range_tombstones: &RangeSet,
     snapshots: &[Seq],
+    sink: Option<&mut (dyn EvictionSink + '_)>,
+) -> (Result<JobOutput>, Vec<u64>) {
+    merge_at(stack, range_tombstones, snapshots, (Time::MIN, true), sink)
+}
+
+/// `expired_by`, and whether nothing older of the keys is left elsewhere.
+fn merge_at(
+    stack: &TestStack,
+    range_tombstones: &RangeSet,
+    snapshots: &[Seq],
+    (expired_by, bottom): (Time, bool),
     sink: Option<&mut (dyn EvictionSink + '_)>,
 ) -> (Result<JobOutput>, Vec<u64>) {
     let env: Arc<dyn Env> = stack.sim.clone();
@@ -40,13 +52,13 @@ fn merge_into(
         joins_values: true,
         cancelled: &AtomicBool::new(false),
         times: None,
-        expired_by: Time::MIN,
+        expired_by,
         late: false,
         filter: None,
         operator: None,
     };
     let inputs = stack.guard.tables.iter().map(|t| (1, t.clone())).collect();
-    let plan = Plan { source: 1, target: 1, inputs, bottom: vec![true], ..Plan::empty(Reason::Manual) };
+    let plan = Plan { source: 1, target: 1, inputs, bottom: vec![bottom], ..Plan::empty(Reason::Manual) };
     let outcome = compact(&plan, &context, sink);
     let reported = reported.lock().unwrap().clone();
     (outcome, reported)
@@ -107,6 +119,14 @@ impl EvictionSink for Noted {
         self.0.push((key, trailer.seq(), kept));
         Ok(kept)
     }
+
+    fn takes_expired(&self, _: &[u8], _: Trailer) -> bool {
+        false
+    }
+
+    fn take_expired(&mut self, _: &[u8], _: Trailer, _: &[u8]) -> Result<()> {
+        unreachable!("it takes none")
+    }
 }
 
 fn versions(entries: &[(&str, Seq, EntryKind)]) -> Vec<Entry> {
@@ -135,6 +155,60 @@ fn a_sink_sees_every_entry_and_whether_it_is_kept() {
     assert_eq!(all, ["a5+", "a4", "a1", "b6", "b2", "c3+", "d7"]);
     let with_snapshot: Vec<String> = seen(&[4]);
     assert_eq!(with_snapshot, ["a5+", "a4+", "a1", "b6+", "b2+", "c3+", "d7+"]);
+}
+
+/// Takes expired entries, but those of the key `left`.
+#[derive(Default)]
+struct Taking {
+    taken: Vec<Seq>,
+    seen: Vec<(Seq, bool)>,
+}
+
+impl EvictionSink for Taking {
+    fn see(&mut self, _: &[u8], trailer: Trailer, _: &[u8], kept: bool) -> Result<bool> {
+        self.seen.push((trailer.seq(), kept));
+        Ok(kept)
+    }
+
+    fn takes_expired(&self, key: &[u8], _: Trailer) -> bool {
+        key != b"left"
+    }
+
+    fn take_expired(&mut self, _: &[u8], trailer: Trailer, stored: &[u8]) -> Result<()> {
+        assert!(trailer.expires() && stored.starts_with(b"value"));
+        self.taken.push(trailer.seq());
+        Ok(())
+    }
+}
+
+#[test]
+fn a_sink_takes_what_has_expired_where_nothing_older_is_left_and_otherwise_it_stays_as_it_is() {
+    let entry = |key: &str, seq, expiry: u64| -> Entry {
+        let stored = [&b"value"[..], &expiry_bytes(Time::from_micros(expiry))].concat();
+        (key.as_bytes().to_vec(), Trailer::new(seq, EntryKind::ExpiringPut), stored)
+    };
+    let older = ("gone".as_bytes().to_vec(), Trailer::new(1, EntryKind::Put), b"value".to_vec());
+    let tables = vec![vec![entry("gone", 5, 10), older, entry("left", 6, 10), entry("stays", 7, 11)]];
+    let stack = TestStack::new(tables, &table_options(4096, Compression::None), 1 << 20);
+    let cases = [
+        (10, true, &[][..], &[5][..], &[(1, false), (6, true), (7, true)][..]),
+        (10, true, &[5], &[5], &[(1, false), (6, true), (7, true)]),
+        (11, true, &[], &[5, 7], &[(1, false), (6, true)]),
+        // Older entries may be elsewhere; a reader does not see it; nothing has expired.
+        (10, false, &[], &[], &[(5, true), (1, false), (6, true), (7, true)]),
+        (10, true, &[4], &[], &[(5, true), (1, true), (6, true), (7, true)]),
+        (9, true, &[], &[], &[(5, true), (1, false), (6, true), (7, true)]),
+    ];
+    for (expired_by, bottom, snapshots, taken, seen) in cases {
+        let mut sink = Taking::default();
+        let by = (Time::from_micros(expired_by), bottom);
+        let done = merge_at(&stack, &RangeSet::default(), snapshots, by, Some(&mut sink)).0.unwrap();
+        assert_eq!((&sink.taken[..], &sink.seen[..]), (taken, seen), "{expired_by} {bottom} {snapshots:?}");
+        let added = |of: fn(&TableMeta) -> u64| done.added.iter().map(of).sum::<u64>();
+        let kept = seen.iter().filter(|(_, kept)| *kept).count() as u64;
+        assert_eq!((added(|t| t.entries), added(|t| t.tombstones)), (kept, 0));
+        assert_eq!(done.expired, taken.len() as u64);
+    }
 }
 
 #[test]

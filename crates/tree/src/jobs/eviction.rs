@@ -14,6 +14,13 @@ pub trait EvictionSink {
     ///
     /// An error ends the job.
     fn see(&mut self, key: &[u8], trailer: Trailer, value: &[u8], kept: bool) -> Result<bool>;
+
+    /// Whether an entry that has expired for all readers, and is all that is left of its key in the tree, is dropped as such. Otherwise it is
+    /// an entry like others.
+    fn takes_expired(&self, key: &[u8], trailer: Trailer) -> bool;
+
+    /// Sees such an entry, in its place among the others.
+    fn take_expired(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()>;
 }
 
 /// Where [`EvictedTables`] divides its tables: at the guards of the last level, if the pieces are large enough. A smaller piece goes on over

@@ -70,7 +70,9 @@ impl<'a> Output<'a> {
     ) -> Result<()> {
         self.sketch.add(hash);
         let times = match self.context.times {
-            Some(times_of) => Some(self.note_times(times_of(key, value).ok_or_else(|| no_version(key))?)),
+            Some(times_of) => {
+                Some(self.note_times(times_of(key, trailer, value).ok_or_else(|| no_version(key))?))
+            }
             None => None,
         };
         self.bytes += key.len() + value.len();

@@ -43,11 +43,6 @@ pub(super) fn write_tables(
         cursor.seek_to_first()?;
         while cursor.valid() {
             let (key, mut trailer) = (cursor.key(), cursor.trailer());
-            let expired = trailer.expires() && has_expired(cursor.value(), context.expired_by)?;
-            if expired {
-                trailer = trailer.as_delete();
-                output.done.expired += 1;
-            }
             while plan.cuts.get(piece).is_some_and(|cut| is_at_or_after(key, cut)) {
                 output.finish()?;
                 piece += 1;
@@ -60,9 +55,26 @@ pub(super) fn write_tables(
             {
                 output.finish()?;
             }
+            // Where another tree gets what is dropped, an expired entry moves there as a whole, or stays as it is.
+            let takes = |sink: &mut &mut (dyn EvictionSink + '_)| {
+                (bottom || drops_expired) && sink.takes_expired(key, trailer)
+            };
+            let expired = trailer.expires()
+                && has_expired(cursor.value(), context.expired_by)?
+                && sink.as_mut().is_none_or(takes);
+            let kind = if expired { trailer.as_delete() } else { trailer };
             let keeps = kept == Kept::All
-                || retention.keeps(key, trailer, bottom || drops_early || expired && drops_expired);
+                || retention.keeps(key, kind, bottom || drops_early || expired && drops_expired);
+            let expired = expired && !(keeps && sink.is_some());
+            if expired {
+                trailer = kind;
+                output.done.expired += 1;
+            }
             let keeps = match &mut sink {
+                Some(sink) if expired => {
+                    sink.take_expired(key, cursor.trailer(), cursor.value())?;
+                    false
+                }
                 Some(sink) => {
                     let stays = sink.see(key, trailer, cursor.value(), keeps)?;
                     stays && (keeps || !bottom && planted(Bug::KeepEvictedVersion))
@@ -96,7 +108,8 @@ pub(super) fn write_tables(
 fn has_expired(stored: &[u8], time: Time) -> Result<bool> {
     let expiry = split_expiry(stored).map(|(_, expiry)| expiry);
     let expiry = expiry.ok_or_else(|| Error::new(ErrorKind::Corruption, "an entry has no expiry"))?;
-    Ok(expiry <= time)
+    // `MIN`: none has.
+    Ok(expiry <= time && time > Time::MIN)
 }
 
 /// Whether `key` belongs to the piece that begins with `cut`, or to a later piece.

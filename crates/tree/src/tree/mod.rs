@@ -8,7 +8,7 @@ mod install;
 use crate::TreeOptions;
 use crate::compaction::{self, PickBlocked, Picker, Plan, Space};
 use crate::version::{LiveTable, Version, VersionEdit};
-use base::{Result, Seq, Time};
+use base::{RangeSet, Result, Seq, Time};
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use table::TableMeta;
@@ -25,6 +25,7 @@ pub struct Tree {
     free_space: Option<u64>,
     idle: bool,
     horizon: Option<Time>,
+    unsettled: RangeSet,
     /// What [`Tree::space`] has returned, for this version and reader. Weak, because a version keeps the files of its tables.
     space: Option<(Weak<Version>, Option<Seq>, Space)>,
 }
@@ -33,7 +34,16 @@ impl Tree {
     /// A tree whose current version is `version`.
     pub fn new(options: TreeOptions, version: Arc<Version>) -> Tree {
         let in_progress = Vec::new();
-        Tree { options, version, in_progress, free_space: None, idle: false, horizon: None, space: None }
+        Tree {
+            options,
+            version,
+            in_progress,
+            free_space: None,
+            idle: false,
+            horizon: None,
+            unsettled: RangeSet::default(),
+            space: None,
+        }
     }
 
     /// Its options.
@@ -54,7 +64,7 @@ impl Tree {
     }
 
     fn picker(&self, oldest_snapshot: Option<Seq>) -> Picker<'_> {
-        let Tree { version, options, in_progress, free_space, idle, horizon, .. } = self;
+        let Tree { version, options, in_progress, free_space, idle, horizon, unsettled, .. } = self;
         let (free_space, idle, horizon) = (*free_space, *idle, *horizon);
         let busy = in_progress.iter().flat_map(|plan| plan.numbers()).collect();
         let (requested_seq, rewritten_before) = (Seq::MAX, 0);
@@ -67,6 +77,7 @@ impl Tree {
             free_space,
             idle,
             horizon,
+            unsettled,
             requested_seq,
             rewritten_before,
         }
@@ -95,8 +106,9 @@ impl Tree {
     }
 
     /// Sets the time up to which versions must have ended to have expired; `None` if time alone makes none expire.
-    pub fn set_horizon(&mut self, horizon: Option<Time>) {
-        self.horizon = horizon;
+    /// `unsettled`: where expired versions move to another tree, those under these range tombstones stay meanwhile.
+    pub fn set_horizon(&mut self, horizon: Option<Time>, unsettled: RangeSet) {
+        (self.horizon, self.unsettled) = (horizon, unsettled);
     }
 
     /// The horizon at which more compactions may be due than at the present one; `None` if there is none.
