@@ -461,8 +461,9 @@ impl Window {
 
     /// Whether all bytes before `to`, as far as the segment has them, are zeros.
     pub(crate) fn is_zero(&mut self, from: u64, to: u64) -> Result<bool> {
-        let (mut offset, to) = (from, to.min(self.len));
-        while offset < to {
+        let mut offset = from;
+        // A read may find that the file has become shorter.
+        while offset < to.min(self.len) {
             let rest = self.rest(offset)?;
             let rest = &rest[..rest.len().min((to - offset) as usize)];
             if rest.iter().any(|&byte| byte != 0) {
@@ -478,11 +479,20 @@ impl Window {
         let len = self.len.saturating_sub(start).min((BLOCK_LEN * BLOCKS_PER_READ) as u64);
         self.data.resize(len as usize, 0);
         self.start = start;
+        if len == 0 {
+            return Ok(());
+        }
         if self.zeros_for_unreadable {
             self.has_unreadable |= !self.file.read_readable_at(&mut self.data, start);
         } else if let Err(error) = self.file.read_exact_at(&mut self.data, start) {
             self.data.clear();
-            return Err(error);
+            // A log that is read beside its writer is cut to its length when it is closed.
+            let len = self.file.len()?;
+            if len >= self.len {
+                return Err(error);
+            }
+            self.len = len;
+            return self.load(offset);
         }
         self.file.will_need(start + len, len);
         Ok(())

@@ -2,7 +2,7 @@
 
 use base::{ErrorKind, Result};
 use env::{Env, Fault, Repeat, SimEnv, Survival};
-use record::{LARGE_LEN, SegmentKind, SegmentReader, SegmentWriter};
+use record::{LARGE_LEN, SegmentKind, SegmentReader, SegmentWriter, Tail};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -168,5 +168,36 @@ fn a_reader_that_follows_finds_that_a_record_was_taken_back() {
         writer.flush().unwrap();
         assert_eq!(reader.another().go_on(u64::MAX).unwrap_err().kind(), ErrorKind::Corruption, "{other:?}");
         assert_eq!(reader.go_on(u64::MAX).unwrap_err().kind(), ErrorKind::Corruption, "{other:?}");
+    }
+}
+
+/// A log has zeros behind its end, or what an older one has left there, until its writer closes it.
+#[test]
+fn a_reader_beside_the_writer_goes_on_when_the_file_is_cut_to_its_length() {
+    let (sim, mut writer) = create();
+    let env: Arc<dyn Env> = sim.clone();
+    for record in [1u8, 2] {
+        writer.append(&[&vec![record; LARGE]]).unwrap();
+    }
+    writer.flush().unwrap();
+    let end = sim.read_file(path()).len() as u64;
+    // The cut meets the reader after its opening, in the middle of the last record, and behind that.
+    for records_before in 0..=2 {
+        sim.truncate_file(path(), end + (1 << 20));
+        let mut reader = SegmentReader::open(&env, path(), SegmentKind::Wal, 7, None).unwrap();
+        let mut record = Vec::new();
+        for expected in 1..=records_before {
+            assert!(reader.next(&mut record).unwrap().is_some());
+            assert_eq!(record, vec![expected; LARGE]);
+        }
+        sim.truncate_file(path(), end);
+        for expected in records_before + 1..=2 {
+            assert!(reader.next(&mut record).unwrap().is_some());
+            assert_eq!(record, vec![expected; LARGE]);
+        }
+        assert!(reader.next(&mut record).unwrap().is_none());
+        assert_eq!(reader.tail(), Some(Tail::Clean));
+        reader.go_on(u64::MAX).unwrap();
+        assert!(reader.next(&mut record).unwrap().is_none());
     }
 }
