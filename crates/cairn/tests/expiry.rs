@@ -376,9 +376,11 @@ fn what_has_moved_because_it_had_expired_stays_gone_when_the_clock_is_set_back()
     env.set_wall_clock(at(1));
     k.put_until("a", "1", at(100))?;
     k.put("b", "1")?;
+    k.put_until("c", "1", at(100))?;
     env.set_wall_clock(at(200));
     k.compact()?;
-    // A late write, after which the end of no version in the same table is known.
+    assert_eq!(k.stats().expired_entries, 2);
+    // A late write between these, which is merged with them: after that the end of no version in the table is known.
     k.put_at("b", "0", Time::from_micros(at(1).micros() - 1))?;
     k.compact()?;
     db.close()?;
@@ -410,6 +412,40 @@ fn a_transaction_that_has_read_a_window_in_which_a_version_ends_meanwhile_confli
             assert_eq!(committed, expected, "up to {latest:?}, backward: {backward}");
         }
     }
+    Ok(())
+}
+
+/// The times of the transactions are an hour after the clock.
+#[test]
+fn what_a_transaction_puts_or_deletes_where_times_run_ahead_looks_as_it_does_after_the_commit() -> Result<()>
+{
+    let (env, db, k) = open(plain().history(Retention::All))?;
+    env.set_wall_clock(at(1));
+    k.put_at("x", "", at(3600))?;
+    let shown = |found: Version| (found.until, found.expiry, found.value);
+    let mut tx = db.begin();
+    tx.put_until(&k, "a", "1", at(10))?;
+    let within = tx.history(&k, "a", ..)?.map(|v| v.map(shown)).collect::<Result<Vec<_>>>()?;
+    assert_eq!(within, [(Some(at(10)), Some(at(10)), Some("1".into()))]);
+    assert_eq!(tx.get(&k, "a")?.unwrap(), "1");
+    assert_eq!(tx.recent(&k, "a".."b")?.count(), 1);
+    tx.commit()?;
+    assert_eq!(k.history("a", ..)?.map(|v| v.map(shown)).collect::<Result<Vec<_>>>()?, within);
+    // A range delete ends what had not expired when the transaction began.
+    k.put_at("b", "1", at(1))?;
+    k.put_until("c", "1", at(3700))?;
+    let mut tx = db.begin();
+    tx.delete_range(&k, "a"..)?;
+    let time = tx.time();
+    let ends: Vec<_> =
+        tx.history(&k, "c", ..)?.map(|v| v.map(|v| (v.time, v.until))).collect::<Result<_>>()?;
+    assert_eq!(ends[0], (time, None));
+    assert_eq!(ends[1].1, Some(time));
+    let ends: Vec<_> =
+        tx.history(&k, "a", ..)?.map(|v| v.map(|v| (v.time, v.until))).collect::<Result<_>>()?;
+    assert_eq!((ends[0], ends[1].1), ((time, None), Some(time)), "its expiry is before its time");
+    tx.commit()?;
+    assert!(k.is_empty()? && k.recent::<&str>(..)?.next().is_none());
     Ok(())
 }
 

@@ -352,6 +352,9 @@ mod tests {
         assert_eq!(of(96, &range(95)), (95, true));
         let open = (Time::MAX.micros(), false);
         assert_eq!((of(95, &range(95)), of(94, &range(95))), (open, open));
+        // As of times before its expiry queries find it, and retention keeps it until then.
+        let to_come = passed_expiring(&[(5, 50, Some(1500), Some(false))], &range(1600)).unwrap();
+        assert_eq!(to_come[0].2.holds.micros(), 1500);
     }
 
     #[test]

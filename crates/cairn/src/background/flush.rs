@@ -12,12 +12,12 @@ use crate::state::{DbInner, FlushedCounts, ImmutableMemtable, KeyspaceInner, Pan
 use crate::sync::Ordering;
 use crate::wal::LogSync;
 use base::planted::{Bug, planted};
-use base::{Cursor, Error, ErrorKind, RangeSet, Result, Seq, Time};
+use base::{Cursor, Error, ErrorKind, RangeSet, Result, Seq};
 use hashlog::HintFile;
 use memtable::LogPlace;
 use std::sync::Arc;
 use std::time::Duration;
-use tree::{DatabaseEdit, FoldedCursor, JobContext, JobOutput, Kept, MergeCursor};
+use tree::{DatabaseEdit, FoldedCursor, JobContext, JobOutput, MergeCursor};
 
 /// Maximum number of keyspaces in a flush: the first of them waits until the last has its table.
 const MAX_TABLES: usize = 256;
@@ -215,10 +215,7 @@ impl DbInner {
             joins_values: true,
             cancelled: &self.status.cancelled,
             times: part.keyspace.times_of(),
-            expired_by: match part.keyspace.kept_by_flushes() {
-                Kept::All => Time::MIN,
-                Kept::Seen => self.expired_by(&part.keyspace, now, snapshots.first().copied()),
-            },
+            expired_by: self.expired_by(&part.keyspace, now, snapshots.first().copied()),
             late: true,
             filter: None,
             operator: part.keyspace.operator.as_deref(),

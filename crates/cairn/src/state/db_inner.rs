@@ -190,9 +190,7 @@ impl DbInner {
         note: impl FnOnce(Retention),
     ) -> Option<Time> {
         if !keyspace.is_historical() {
-            let expired_by = keyspace.may_expire().then(|| self.expired_by(keyspace, now, oldest));
-            // `MIN`: a job would find that nothing has expired, what expires at `MIN` included.
-            return expired_by.filter(|expired_by| *expired_by > Time::MIN);
+            return keyspace.may_expire().then(|| self.expired_by(keyspace, now, oldest));
         }
         let moment = oldest.map_or(now, |seq| self.moments.before(seq).min(now));
         let applied = keyspace.retention.lock();
@@ -202,7 +200,7 @@ impl DbInner {
         Some(moment.saturating_sub(age))
     }
 
-    /// An entry whose expiry is not after this has expired for all readers; [`Time::MIN`]: none has. `now` is a [`DbInner::moment`] from before
+    /// An entry whose expiry is not after this has expired for all readers. `now` is a [`DbInner::moment`] from before
     /// the readers were listed.
     pub(crate) fn expired_by(&self, keyspace: &KeyspaceInner, now: Time, oldest: Option<Seq>) -> Time {
         // Versions that have left the primary tree stay as long as others.

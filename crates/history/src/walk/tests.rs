@@ -322,6 +322,33 @@ fn an_end_is_that_which_the_reader_sees() {
     }
 }
 
+/// What is stored of a late version that a range delete has ended after its expiry.
+#[test]
+fn an_expiry_before_a_range_delete_is_the_end() {
+    let (time, mut stored) = (Time::from_micros(50), b"value".to_vec());
+    put_historical(&mut stored, time, Ended::at(Time::from_micros(200), false).by_range(true));
+    stored.extend_from_slice(&expiry_bytes(Time::from_micros(95)));
+    let entry = (version_key(b"k", 50), Trailer::new(1, EntryKind::ExpiringPut), stored);
+    for (now, expected) in [(0, &[(50, false)][..]), (94, &[(50, false)]), (95, &[(95, true), (50, false)])] {
+        let mut walk = VersionWalk::new(
+            Entries::new(Vec::new()),
+            Entries::new(vec![entry.clone()]),
+            RangeSet::default(),
+            (MAX_SEQ, Time::from_micros(now)),
+            Shown::Window(Time::MIN, Time::MAX),
+            (b"", None),
+        );
+        let mut shown = Vec::new();
+        walk.seek_to_first().unwrap();
+        while let Some(version) = walk.version() {
+            assert!(version.is_delete || version.until.micros() == 95);
+            shown.push((version.time.micros(), version.is_delete));
+            walk.next().unwrap();
+        }
+        assert_eq!(shown, expected, "at {now}");
+    }
+}
+
 /// Only the end by a range delete is shown as a delete: what followed another version may have expired.
 #[test]
 fn a_gap_between_versions_is_no_delete() {

@@ -35,7 +35,7 @@ pub struct JobContext<'a> {
     pub cancelled: &'a AtomicBool,
     /// Tells the time of an entry and when it ended, in a tree whose keys have times.
     pub times: Option<TimesOf>,
-    /// An entry whose expiry is not after this time has expired for all readers; [`Time::MIN`]: none has.
+    /// An entry whose expiry is not after this time has expired for all readers.
     pub expired_by: Time,
     /// Whether entries may be late: see [`table::TableTimes::late`].
     pub late: bool,

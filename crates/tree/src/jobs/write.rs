@@ -59,7 +59,8 @@ pub(super) fn write_tables(
             let takes = |sink: &mut &mut (dyn EvictionSink + '_)| {
                 (bottom || drops_expired) && sink.takes_expired(key, trailer)
             };
-            let expired = trailer.expires()
+            let expired = kept == Kept::Seen
+                && trailer.expires()
                 && has_expired(cursor.value(), context.expired_by)?
                 && sink.as_mut().is_none_or(takes);
             let kind = if expired { trailer.as_delete() } else { trailer };
@@ -108,8 +109,7 @@ pub(super) fn write_tables(
 fn has_expired(stored: &[u8], time: Time) -> Result<bool> {
     let expiry = split_expiry(stored).map(|(_, expiry)| expiry);
     let expiry = expiry.ok_or_else(|| Error::new(ErrorKind::Corruption, "an entry has no expiry"))?;
-    // `MIN`: none has.
-    Ok(expiry <= time && time > Time::MIN)
+    Ok(expiry <= time)
 }
 
 /// Whether `key` belongs to the piece that begins with `cut`, or to a later piece.
