@@ -175,9 +175,18 @@ fn ends() -> Result<()> {
     assert!(k.is_empty()?);
     k.put("a", "")?;
     assert!(!k.is_empty()?);
+    assert_eq!(k.approximate_len::<&[u8]>(..)?, 1);
+    k.flush()?;
+    k.put("b", "")?;
+    assert_eq!(k.approximate_len::<&[u8]>(..)?, 2);
+    k.put("a", "again")?;
+    assert_eq!(k.approximate_len::<&[u8]>(..)?, 3, "until it is flushed");
+    k.flush()?;
+    assert_eq!(k.approximate_len::<&[u8]>(..)?, 2);
     for error in [
         k.first().unwrap_err(),
-        k.approximate_len::<&[u8]>(..).unwrap_err(),
+        k.approximate_len("a"..).unwrap_err(),
+        k.approximate_bytes::<&[u8]>(..).unwrap_err(),
         k.split_points::<&[u8]>(.., 2).unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);

@@ -57,15 +57,25 @@ impl Keyspace {
     /// A key that was put again, or [merged](Keyspace::merge) into, counts several times until compactions have merged these entries, and one that a
     /// [range delete](Keyspace::delete_range) has deleted, or that has [expired](Keyspace::put_with_ttl), until they have dropped it. Where nothing
     /// of this waits, the error is that of the ends: half a block of each table there. After [`Keyspace::compact`] the number of all keys is exact.
-    /// Where there is history only the newest versions count.
+    /// Where there is history only the newest versions count. In a keyspace without order `bounds` must be `..`; a key that was deleted counts, too, until a
+    /// collection has met it.
     ///
     /// Cost: two searches in the index of each table at the ends of the range, a look at a thousand entries of each memtable, and reads of index
     /// blocks that are not in memory. With 5 million entries of 108 bytes in memory 10 us, and 135 us beside full memtables.
     ///
     /// # Errors
-    /// As for [`Keyspace::get`]; `InvalidArgument` for a keyspace without order.
+    /// As for [`Keyspace::get`]; `InvalidArgument` for a part of a keyspace without order.
     pub fn approximate_len<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<u64> {
-        Ok(self.estimate(Bounds::new(&bounds))?.keys.round().max(0.0) as u64)
+        let bounds = Bounds::new(&bounds);
+        match &self.inner.hash_log {
+            Some(log) if bounds.is_all() => {
+                // The memtables first: what is flushed meanwhile counts twice, and not never.
+                let recent: usize = self.inner.read_state.load().memtables().map(|m| m.entries()).sum();
+                self.inner.check_open()?;
+                Ok(recent as u64 + log.stats().newest)
+            }
+            _ => Ok(self.estimate(bounds)?.keys.round().max(0.0) as u64),
+        }
     }
 
     /// The approximate number of bytes that `bounds` takes, without reading data: of tables, as they are on the disk, of values outside of them,
@@ -75,7 +85,7 @@ impl Keyspace {
     /// Cost: as for [`Keyspace::approximate_len`].
     ///
     /// # Errors
-    /// As for [`Keyspace::approximate_len`].
+    /// As for [`Keyspace::get`]; `InvalidArgument` for a keyspace without order, whose entries are in files with those of others.
     pub fn approximate_bytes<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<u64> {
         Ok(self.estimate(Bounds::new(&bounds))?.bytes.round().max(0.0) as u64)
     }
@@ -113,7 +123,7 @@ impl Keyspace {
     /// Cost: reads of index blocks that are not in memory, as many as have sixteen entries for each part, and one of each table.
     ///
     /// # Errors
-    /// As for [`Keyspace::approximate_len`].
+    /// As for [`Keyspace::first`].
     pub fn split_points<K: AsRef<[u8]>>(
         &self,
         bounds: impl RangeBounds<K>,

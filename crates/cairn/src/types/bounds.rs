@@ -84,6 +84,11 @@ impl Bounds {
         (end == (&0, &self.from[..])).then_some(&self.from[..])
     }
 
+    /// Whether it is the range of all keys.
+    pub(crate) fn is_all(&self) -> bool {
+        self.from.is_empty() && self.to.is_none()
+    }
+
     /// The range in which the tree of the older versions has those of these keys.
     pub(crate) fn of_versions(&self) -> Bounds {
         let prefix = history::version_key::prefix_of;

@@ -34,15 +34,11 @@ struct Contents {
 
 impl Contents {
     fn of(keyspace: &Keyspace) -> Result<Contents> {
-        Ok(match keyspace.options().engine {
-            Engine::Tree => Contents {
-                keys: keyspace.approximate_len::<&[u8]>(..)?,
-                bytes: Some(keyspace.approximate_bytes::<&[u8]>(..)?),
-            },
-            Engine::HashLog => {
-                Contents { keys: keyspace.stats().hash_log.map_or(0, |log| log.newest), bytes: None }
-            }
-        })
+        let bytes = match keyspace.options().engine {
+            Engine::Tree => Some(keyspace.approximate_bytes::<&[u8]>(..)?),
+            Engine::HashLog => None,
+        };
+        Ok(Contents { keys: keyspace.approximate_len::<&[u8]>(..)?, bytes })
     }
 }
 
