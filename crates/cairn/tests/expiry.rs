@@ -168,6 +168,36 @@ fn an_expired_entry_still_hides_older_ones() -> Result<()> {
 }
 
 #[test]
+fn waiting_for_idleness_frees_what_has_expired_without_a_write() -> Result<()> {
+    let retentions = [Retention::None, Retention::All, Retention::Age(50 * SECOND)];
+    for (history, threads) in retentions.into_iter().flat_map(|history| [(history, 0), (history, 2)]) {
+        let env = SimEnv::new(1);
+        let options = Options::default().background_threads(threads).memory_budget(1 << 20).disk_reserve(0);
+        let db = Database::open_in(env.clone(), "/db", options)?;
+        let k = db.keyspace("k", plain().history(history))?;
+        for i in 0..50u32 {
+            k.put_with_ttl(i.to_be_bytes(), vec![7; 100], 10 * SECOND)?;
+        }
+        k.flush()?;
+        db.wait_idle()?;
+        assert!(tables(&k) > 0, "{history}");
+        let reader = db.snapshot();
+        env.set_wall_clock(after(10));
+        db.wait_idle()?;
+        assert!(tables(&k) > 0 && reader.iter(&k).count() == 50, "{history}: a reader needs them");
+        drop(reader);
+        db.wait_idle()?;
+        assert_eq!(tables(&k), 0, "{history}, {threads} threads");
+        let older = || k.stats().history.map_or(0, |history| history.table_bytes);
+        assert_eq!(older() > 0, history != Retention::None, "{history}");
+        env.set_wall_clock(after(100));
+        db.wait_idle()?;
+        assert_eq!(older() > 0, history == Retention::All, "{history}, {threads} threads");
+    }
+    Ok(())
+}
+
+#[test]
 fn whole_tables_go_unread_when_all_of_their_entries_have_expired() -> Result<()> {
     let (env, db, k) = open(plain())?;
     for table in 0..6u32 {

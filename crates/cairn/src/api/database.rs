@@ -294,7 +294,8 @@ impl Database {
     }
 
     /// Waits until no flush and no compaction is due or running, including idle compactions: those merge guards that have grown, and
-    /// otherwise begin when writers have paused for a second. Concurrent writers may keep this call from returning.
+    /// otherwise begin when writers have paused for a second, and those that are due for what has expired by the call. Concurrent writers may
+    /// keep this call from returning.
     ///
     /// # Errors
     /// The error that keeps the work from being done: `NoSpace`, `Io`; `ReadOnly` after a sync failed; `Locked` in a forked child;

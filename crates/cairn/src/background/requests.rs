@@ -163,8 +163,14 @@ impl DbInner {
         let _call = self.begin_call()?;
         self.idle_until.fetch_max(self.counters.user_bytes() + 1, Ordering::Relaxed);
         {
+            // What has expired by now is to go, too: a thread that picks looks at the clock later than `is_quiet`.
+            let now = self.moment();
             let mut state = self.state.lock();
-            state.keyspaces.values_mut().for_each(|k| k.tree.set_idle(true));
+            for k in state.keyspaces.values_mut() {
+                let oldest = self.oldest_reader(&k.inner);
+                k.tree.set_idle(true);
+                k.tree.set_horizon(self.horizon(&k.inner, now, oldest), k.inner.unsettled_ranges(oldest));
+            }
             state.note_all();
         }
         self.try_seal_due();
