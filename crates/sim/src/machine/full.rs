@@ -7,9 +7,12 @@ use super::load::Load;
 use super::{said, start};
 use crate::finding::{Finding, Outcome, ensure};
 use crate::jobs::Job;
+use crate::ordering::has_order;
 use crate::random::{Draw, Rng, derive};
 use crate::sets::PLACEMENTS;
-use cairn::{Compression, Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset};
+use cairn::{
+    Compression, Database, Durability, Engine, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset,
+};
 use clap::{Args, ValueEnum};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -186,15 +189,14 @@ struct Trial {
 
 impl Trial {
     fn new(disk: Disk, size: u64, seed: u64, rng: &mut Rng) -> Trial {
-        // Without order, deletes free nothing until a collection has room.
-        let ordered =
-            Preset::ALL.map(|preset| if preset == Preset::HashLog { Preset::Balanced } else { preset });
-        let keyspace = KeyspaceOptions::preset(*rng.pick(&ordered))
-            .memtable_bytes(*rng.pick(&[16 << 10, 64 << 10, 256 << 10]))
-            .compression(*rng.pick(&[Compression::None, Compression::Lz4]))
-            .placement(*rng.pick(&PLACEMENTS))
-            .top_level_bits(14)
-            .bit_decrement(2);
+        let (preset, memtable_bytes) = (*rng.pick(&Preset::ALL), *rng.pick(&[16 << 10, 64 << 10, 256 << 10]));
+        let compression = *rng.pick(&[Compression::None, Compression::Lz4]);
+        let placement = *rng.pick(&PLACEMENTS);
+        let keyspace = KeyspaceOptions::preset(preset).memtable_bytes(memtable_bytes);
+        let keyspace = match preset {
+            Preset::HashLog => keyspace,
+            _ => keyspace.compression(compression).placement(placement).top_level_bits(14).bit_decrement(2),
+        };
         let options = Options::default()
             .memory_budget(*rng.pick(&[1 << 20, 4 << 20]))
             .log_cap(*rng.pick(&[64 << 10, 1 << 20]))
@@ -281,7 +283,10 @@ impl Trial {
         // Repeat failed background work now; otherwise closing would report its last error.
         again("a flush", || db.flush())?;
         let compacted = db.compact();
-        let idle = self.try_to("a compaction", compacted)?;
+        let compacted = self.try_to("a compaction", compacted)?;
+        // Collections may be due, too.
+        let idle = db.wait_idle();
+        let idle = self.try_to("waiting for idleness", idle)? && compacted;
         let checked = db.check(&mut |_| {})?;
         ensure!(checked.problems.is_empty(), "P3: check finds {:?}", checked.problems);
         drop(keyspace);
@@ -315,18 +320,26 @@ impl Trial {
         // Whether the reserve was held when the disk got full. A flush may have used it since.
         let reserved = db.stats().reserve.held_bytes > 0;
         let mut loads = std::mem::take(&mut self.loads);
-        let mut deleted = 0;
+        // Without order, deletes free nothing until a collection has room for what it copies.
+        let least = if reserved && has_order(keyspace) { 50 } else { 0 };
+        let (mut deleted, begun) = (0, Instant::now());
         'all: for load in &mut loads {
             for number in load.numbers().into_iter().step_by(2) {
-                let result = load.delete(keyspace, number);
-                if !self.try_to("a delete", result)? {
-                    break 'all;
+                loop {
+                    let result = load.delete(keyspace, number);
+                    if self.try_to("a delete", result)? {
+                        break;
+                    }
+                    // A flush that had begun may have what the reserve was, until it has freed more.
+                    if deleted >= least || begun.elapsed() > PATIENCE {
+                        break 'all;
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
                 }
                 deleted += 1;
             }
         }
         self.loads = loads;
-        let least = if reserved { 50 } else { 0 };
         ensure!(deleted >= least, "P5: {deleted} deletes went through, with a reserve");
         self.look(keyspace)?;
         let flushed = db.flush();
@@ -342,7 +355,9 @@ impl Trial {
     }
 
     fn compaction(&mut self) -> Outcome {
-        self.keyspace = self.keyspace.clone().level0_tables(64);
+        if self.keyspace.engine == Engine::Tree {
+            self.keyspace = self.keyspace.clone().level0_tables(64);
+        }
         let (db, keyspace) = self.open()?;
         self.prepare(&keyspace)?;
         again("a flush", || db.flush())?;
