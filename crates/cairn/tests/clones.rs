@@ -322,7 +322,7 @@ fn clones_that_are_refused_change_nothing() {
         ("a", "", ErrorKind::InvalidArgument),
         ("a", &"n".repeat(cairn::limits::MAX_KEYSPACE_NAME_LEN + 1), ErrorKind::InvalidArgument),
         ("hashed", "c", ErrorKind::InvalidArgument),
-        ("old", "filtered", ErrorKind::InvalidArgument),
+        ("hashed", "filtered", ErrorKind::InvalidArgument),
     ] {
         assert_eq!(kind(db.clone_keyspace(from, to)), Some(wanted), "{from} to {to}");
     }

@@ -14,6 +14,7 @@
 
 mod check;
 mod evictions;
+mod filtered;
 mod primary_versions;
 mod retention;
 mod stored;
@@ -24,8 +25,9 @@ mod walk;
 
 pub use check::{BothTrees, check_versions};
 pub use evictions::Evictions;
+pub use filtered::{HistoricalVersion, PrimaryVersion};
 pub use primary_versions::PrimaryVersions;
-pub use retention::{Expiry, Met, Retention};
+pub use retention::{Met, Retention, RetentionSink};
 pub use stored::{
     Ended, MAX_SUFFIX, PRIMARY_SUFFIX, primary_suffix, primary_times_of, put_historical, split_historical,
     split_primary, times_of,

@@ -1,4 +1,4 @@
-//! Which versions are kept: [`Retention`], the rule, and [`Expiry`], which applies it to the entries of a merge.
+//! Which versions are kept: [`Retention`], the rule, and [`RetentionSink`], which applies it to the entries of a merge.
 
 use crate::stored::{Ended, split_historical};
 use crate::version_key;
@@ -43,7 +43,7 @@ impl Retention {
         self.to_string().parse().is_ok_and(|parsed: Retention| parsed == *self)
     }
 
-    /// Whether versions expire because a key has later ones.
+    /// Whether versions go because a key has later ones.
     pub fn counts_versions(self) -> bool {
         self.versions().is_some()
     }
@@ -57,7 +57,7 @@ impl Retention {
         }
     }
 
-    /// The age at which versions expire by themselves; `None` if it takes more, or they do not.
+    /// The age at which versions go by themselves; `None` if it takes more, or they do not.
     pub fn only_age(self) -> Option<Duration> {
         match self {
             Retention::Age(age) => Some(age),
@@ -65,7 +65,7 @@ impl Retention {
         }
     }
 
-    /// The age that versions have at least when they expire.
+    /// The age that versions have at least when they go.
     pub fn age(self) -> Option<Duration> {
         match self {
             Retention::Age(age) | Retention::VersionsOrAge(_, age) => Some(age),
@@ -132,18 +132,19 @@ pub struct Met {
     pub is_delete: bool,
     /// The time of a later version, or [`Time::MAX`]: a delete, or a value that had expired, which was the newest version when it came here.
     pub until: Time,
-    /// `until`, or the time from which on such a version may expire.
+    /// `until`, or the time from which on such a version may go.
     pub holds: Time,
 }
 
-/// Decides which versions have expired. Versions come in the order of the tree: by key, and of one key the latest first.
+/// In merges of the historical tree: drops the versions that a retention does not keep. Versions come in the order of the tree: by key, and of one key
+/// the latest first.
 ///
-/// A merge need not have all versions of a key. Those that it does not have are not counted, so a version expires rather later than sooner.
-pub struct Expiry {
+/// A merge need not have all versions of a key. Those that it does not have are not counted, so a version goes rather later than sooner.
+pub struct RetentionSink {
     retention: Retention,
     /// Versions that ended until then are too old.
     horizon: Time,
-    /// The newest sequence number that the oldest snapshot sees: newer versions make no other expire.
+    /// The newest sequence number that the oldest snapshot sees: newer versions make no other go.
     newest_seq: Seq,
     prefix: Vec<u8>,
     started: bool,
@@ -153,21 +154,29 @@ pub struct Expiry {
     last: Option<Time>,
 }
 
-impl Expiry {
+impl RetentionSink {
     /// For a merge at `now`, while the oldest snapshot has this sequence number and was taken at this time.
-    pub fn new(retention: Retention, now: Time, oldest_snapshot: Option<(Seq, Time)>) -> Expiry {
+    pub fn new(retention: Retention, now: Time, oldest_snapshot: Option<(Seq, Time)>) -> RetentionSink {
         let (newest_seq, taken) = oldest_snapshot.unwrap_or((Seq::MAX, Time::MAX));
         let horizon = retention.age().map_or(Time::MIN, |age| now.min(taken).saturating_sub(age));
-        Expiry { retention, horizon, newest_seq, prefix: Vec::new(), started: false, later: 0, last: None }
+        RetentionSink {
+            retention,
+            horizon,
+            newest_seq,
+            prefix: Vec::new(),
+            started: false,
+            later: 0,
+            last: None,
+        }
     }
 
     /// The same, with at least this horizon, which was found before for the readers of that moment.
-    pub fn from_horizon(self, horizon: Option<Time>) -> Expiry {
-        Expiry { horizon: self.horizon.max(horizon.unwrap_or(Time::MIN)), ..self }
+    pub fn from_horizon(self, horizon: Option<Time>) -> RetentionSink {
+        RetentionSink { horizon: self.horizon.max(horizon.unwrap_or(Time::MIN)), ..self }
     }
 
-    /// Whether this version of the key with `prefix` has expired.
-    pub fn expires(&mut self, prefix: &[u8], met: Met) -> bool {
+    /// Whether retention does not keep this version of the key with `prefix`.
+    pub fn drops(&mut self, prefix: &[u8], met: Met) -> bool {
         if !self.started || self.prefix != prefix {
             self.started = true;
             self.prefix.clear();
@@ -193,8 +202,7 @@ impl Expiry {
     }
 }
 
-/// In merges of the historical tree: drops what has expired.
-impl EvictionSink for Expiry {
+impl EvictionSink for RetentionSink {
     fn see(&mut self, key: &[u8], trailer: Trailer, stored: &[u8], kept: bool) -> Result<bool> {
         let met = version_key::split(key).and_then(|(prefix, time)| {
             let (stored, _) = without_expiry(trailer, stored)?;
@@ -206,8 +214,8 @@ impl EvictionSink for Expiry {
             return Err(Error::new(ErrorKind::Corruption, what));
         };
         // Also one that is not kept anyway: another reader may see it, and then it counts.
-        let expires = self.expires(prefix, met);
-        Ok(kept && !expires)
+        let drops = self.drops(prefix, met);
+        Ok(kept && !drops)
     }
 
     /// Versions with an expiry stay as long as others.
@@ -236,12 +244,12 @@ mod tests {
         snapshot: Option<(Seq, u64)>,
         versions: &[(u64, Option<u64>, Seq)],
     ) -> Vec<u64> {
-        let mut expiry = Expiry::new(retention, at(100), snapshot.map(|(seq, taken)| (seq, at(taken))));
-        let expires = |&&(time, until, seq): &&(u64, Option<u64>, Seq)| {
+        let mut sink = RetentionSink::new(retention, at(100), snapshot.map(|(seq, taken)| (seq, at(taken))));
+        let stays = |&&(time, until, seq): &&(u64, Option<u64>, Seq)| {
             let (until, holds) = (until.map_or(Time::MAX, at), at(until.unwrap_or(time)));
-            !expiry.expires(b"k", Met { time: at(time), seq, is_delete: until == Time::MAX, until, holds })
+            !sink.drops(b"k", Met { time: at(time), seq, is_delete: until == Time::MAX, until, holds })
         };
-        versions.iter().filter(expires).map(|version| version.0).collect()
+        versions.iter().filter(stays).map(|version| version.0).collect()
     }
 
     /// The newest version, of 90 s, is in the primary tree.
@@ -294,11 +302,11 @@ mod tests {
 
     #[test]
     fn keys_are_counted_by_themselves() {
-        let mut expiry = Expiry::new(Retention::Versions(2), at(0), None);
+        let mut sink = RetentionSink::new(Retention::Versions(2), at(0), None);
         let open = Met { time: at(1), seq: 1, is_delete: true, until: Time::MAX, holds: at(1) };
         let times = [(b"a", 3), (b"a", 2), (b"a", 1), (b"b", 1)];
-        let expires = times.map(|(prefix, time)| expiry.expires(prefix, Met { time: at(time), ..open }));
-        assert_eq!(expires, [false, false, true, false]);
+        let dropped = times.map(|(prefix, time)| sink.drops(prefix, Met { time: at(time), ..open }));
+        assert_eq!(dropped, [false, false, true, false]);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! power cuts, and readers that begin beside compactions.
 //!
 //! The filter looks at the first byte of a value: it drops some, and replaces others. When it does is not determined, so the map tells what each key
-//! may show: what was written, or what the filter makes of it; once the latter was seen, only that, also after a power cut.
+//! may show: what was written, or what the filter makes of it; once the latter was seen, only that, also after a power cut. With history, readers must show the
+//! same versions to their end, and a compaction of everything leaves of each put what the filter makes of it.
 
 use crate::finding::{Outcome, ensure, show, show_option};
 use crate::jobs::Job;
@@ -10,8 +11,8 @@ use crate::random::{Draw, Rng};
 use crate::sets::{OptionSet, option_sets};
 use cairn::env::{SimEnv, Survival};
 use cairn::{
-    Cursor, Database, Engine, FilterDecision, FilterEntry, Keyspace, KeyspaceOptions, Retention, Slice,
-    Snapshot,
+    Cursor, Database, Engine, FilterDecision, FilterEntry, Keyspace, KeyspaceOptions, Merge, Retention,
+    Slice, Snapshot, Version, VersionCursor,
 };
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -31,13 +32,15 @@ pub fn job(n: u64) -> Job {
 /// Runs the n-th job.
 pub fn run(n: u64) -> Outcome<u64> {
     let mut rng = Rng::new(n);
-    let can_filter =
-        |options: &KeyspaceOptions| options.engine == Engine::Tree && options.history == Retention::None;
+    let can_filter = |options: &KeyspaceOptions| options.engine == Engine::Tree;
     let sets: Vec<OptionSet> =
         option_sets().into_iter().filter(|set| set.keyspaces.iter().all(can_filter)).collect();
-    let set = &sets[n as usize % sets.len()];
+    let mut set = sets[n as usize % sets.len()].clone();
+    if n % 4 == 3 {
+        set.keyspaces[0] = set.keyspaces[0].clone().history(Retention::All).merge(Merge::None);
+    }
     let env = SimEnv::new(n);
-    let mut world = World::open(env, set.clone(), true)?;
+    let mut world = World::open(env, set, true)?;
     let mut map = Map::default();
     for _ in 0..STEPS {
         if world.step(&mut map, &mut rng)?.is_break() {
@@ -72,7 +75,11 @@ type Shown = Vec<(Slice, Slice)>;
 
 /// What was written.
 #[derive(Clone, Default)]
-struct Map(BTreeMap<Vec<u8>, Written>);
+struct Map {
+    newest: BTreeMap<Vec<u8>, Written>,
+    /// With history: the values of all puts of each key.
+    puts: BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
+}
 
 #[derive(Clone)]
 struct Written {
@@ -84,7 +91,7 @@ struct Written {
 impl Map {
     /// Checks what a reader finds now.
     fn see(&mut self, key: &[u8], found: Option<&[u8]>) -> Outcome {
-        let Some(written) = self.0.get_mut(key) else {
+        let Some(written) = self.newest.get_mut(key) else {
             ensure!(found.is_none(), "key {} shows {}, and has no value", show(key), show_option(found));
             return Ok(());
         };
@@ -104,7 +111,7 @@ impl Map {
 
     fn see_all(&mut self, shown: &Shown) -> Outcome {
         let mut found: BTreeMap<_, _> = shown.iter().map(|(key, value)| (&key[..], &value[..])).collect();
-        let keys: Vec<_> = self.0.keys().cloned().collect();
+        let keys: Vec<_> = self.newest.keys().cloned().collect();
         for key in keys {
             self.see(&key, found.remove(&key[..]))?;
         }
@@ -115,6 +122,9 @@ impl Map {
 /// A reader that is kept, with what it has shown.
 enum Held {
     Snapshot(Snapshot, Shown),
+    /// Of a keyspace with history.
+    Versions(Snapshot, Vec<Version>),
+    VersionCursor(Box<VersionCursor>, Vec<Version>),
     Cursor(Box<Cursor>, Shown),
 }
 
@@ -135,6 +145,14 @@ impl World {
         Ok(World { env, set, db, keyspace, held: Vec::new() })
     }
 
+    fn keeps_all(&self) -> bool {
+        self.set.keyspaces[0].history == Retention::All
+    }
+
+    fn has_history(&self) -> bool {
+        self.set.keyspaces[0].history != Retention::None
+    }
+
     fn all(&self) -> Outcome<Shown> {
         Ok(self.keyspace.iter().collect::<cairn::Result<_>>()?)
     }
@@ -149,16 +167,19 @@ impl World {
                 let mut value = vec![*rng.pick(b"abcxyz"); len];
                 value[0] = *rng.pick(b"ddrk");
                 k.put(&key, &value)?;
-                map.0.insert(key, Written { value, changed: false });
+                if self.keeps_all() {
+                    map.puts.entry(key.clone()).or_default().push(value.clone());
+                }
+                map.newest.insert(key, Written { value, changed: false });
             }
             600..660 => {
                 k.delete(&key)?;
-                map.0.remove(&key);
+                map.newest.remove(&key);
             }
             660..665 => {
                 let end = self::key(rng);
                 k.delete_range::<&[u8]>(&key[..]..&end[..])?;
-                map.0.retain(|k, _| *k < key || *k >= end);
+                map.newest.retain(|k, _| *k < key || *k >= end);
             }
             665..880 => map.see(&key, k.get(&key)?.as_deref())?,
             880..940 if self.held.len() < 5 => self.hold(rng)?,
@@ -195,7 +216,22 @@ impl World {
     }
 
     fn hold(&mut self, rng: &mut Rng) -> Outcome {
-        if rng.chance(1, 2) {
+        let all = || self.keyspace.changes::<&[u8]>(.., ..);
+        if self.has_history() && rng.chance(1, 2) {
+            self.held.push(match rng.chance(1, 2) {
+                true => {
+                    let snapshot = self.db.snapshot();
+                    let shown =
+                        snapshot.changes::<&[u8]>(&self.keyspace, .., ..)?.collect::<cairn::Result<_>>()?;
+                    Held::Versions(snapshot, shown)
+                }
+                false => {
+                    let mut cursor = Box::new(all()?.cursor());
+                    let shown = walk_versions(&mut cursor)?;
+                    Held::VersionCursor(cursor, shown)
+                }
+            });
+        } else if rng.chance(1, 2) {
             let snapshot = self.db.snapshot();
             let shown = snapshot.iter(&self.keyspace).collect::<cairn::Result<_>>()?;
             self.held.push(Held::Snapshot(snapshot, shown));
@@ -210,8 +246,28 @@ impl World {
     /// Checks that the filter has met every entry after a requested compaction.
     fn is_filtered(&self, map: &Map) -> Outcome {
         self.keyspace.compact()?;
+        let report = self.db.check(&mut |_| ())?;
+        ensure!(report.problems.is_empty(), "{:?}", report.problems);
+        if self.keeps_all() {
+            let mut left: BTreeMap<Vec<u8>, Vec<Vec<u8>>> = BTreeMap::new();
+            for version in self.keyspace.changes::<&[u8]>(.., ..)?.rev() {
+                let version = version?;
+                if let Some(value) = version.value {
+                    left.entry(version.key.to_vec()).or_default().push(value.to_vec());
+                }
+            }
+            let of_key = |(key, puts): (&Vec<u8>, &Vec<Vec<u8>>)| {
+                let left: Vec<_> = puts.iter().filter_map(|value| filtered(value)).collect();
+                (!left.is_empty()).then(|| (key.clone(), left))
+            };
+            let expected: BTreeMap<_, _> = map.puts.iter().filter_map(of_key).collect();
+            ensure!(
+                left == expected,
+                "after a compaction of all the versions are not those that the filter leaves"
+            );
+        }
         let left: Vec<_> =
-            map.0.iter().filter_map(|(key, w)| Some((key.clone(), filtered(&w.value)?))).collect();
+            map.newest.iter().filter_map(|(key, w)| Some((key.clone(), filtered(&w.value)?))).collect();
         let found: Vec<_> =
             self.all()?.into_iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
         ensure!(
@@ -239,10 +295,43 @@ fn walk(cursor: &mut Cursor) -> Outcome<Shown> {
     Ok(shown)
 }
 
+/// All that a cursor over versions shows.
+fn walk_versions(cursor: &mut VersionCursor) -> Outcome<Vec<Version>> {
+    let mut shown = Vec::new();
+    cursor.seek_to_first()?;
+    while cursor.valid() {
+        shown.push(cursor.version());
+        cursor.next()?;
+    }
+    Ok(shown)
+}
+
 impl Held {
     /// Checks that it shows what it has shown.
     fn check(&mut self, keyspace: &Keyspace, rng: &mut Rng) -> Outcome {
+        let of_versions = match self {
+            Held::Versions(snapshot, shown) => {
+                let versions = snapshot.changes::<&[u8]>(keyspace, .., ..)?;
+                let all: Vec<Version> = match rng.chance(1, 2) {
+                    true => versions.collect::<cairn::Result<_>>()?,
+                    false => {
+                        let mut back = versions.rev().collect::<cairn::Result<Vec<_>>>()?;
+                        back.reverse();
+                        back
+                    }
+                };
+                Some((all, shown))
+            }
+            Held::VersionCursor(cursor, shown) => Some((walk_versions(cursor)?, shown)),
+            Held::Snapshot(..) | Held::Cursor(..) => None,
+        };
+        if let Some((shows, has_shown)) = of_versions {
+            let (now, then) = (shows.len(), has_shown.len());
+            ensure!(shows == *has_shown, "a reader has shown {then} versions, and shows {now}, or others");
+            return Ok(());
+        }
         let (shows, has_shown) = match self {
+            Held::Versions(..) | Held::VersionCursor(..) => return Ok(()),
             Held::Snapshot(snapshot, shown) => {
                 if let Some((key, value)) = shown.get(rng.below(KEYS) as usize) {
                     let found = snapshot.get(keyspace, key)?;

@@ -38,7 +38,8 @@ mod version;
 pub use compaction::{PickBlocked, Plan, Reason, Space, bytes_beyond, expired_bytes, stale_bytes};
 pub use jobs::{
     CompactionFilter, EvictedCuts, EvictedTables, EvictionSink, FilterDecision, FilterEntry, Filtered,
-    FoldedCursor, IngestWriter, JobContext, JobOutput, Kept, compact, flush, merge_flushed,
+    FoldedCursor, IngestWriter, JobContext, JobFilter, JobOutput, Kept, StoredVersion, StoredVersions,
+    compact, flush, merge_flushed,
 };
 pub use manifest::{
     DatabaseEdit, KeyspaceDescription, KeyspaceState, LogClosed, Manifest, ManifestError, ManifestReader,

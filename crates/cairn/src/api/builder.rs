@@ -140,7 +140,7 @@ impl Builder {
     /// Opens the database in `path`, and creates it if it does not exist.
     ///
     /// # Errors
-    /// As for [`Database::open_with`]; `InvalidArgument` if there is a compaction filter for a keyspace with history or without order, or for a name
+    /// As for [`Database::open_with`]; `InvalidArgument` if there is a compaction filter for a keyspace without order, or for a name
     /// that no keyspace can have; if a keyspace needs a merge operator that is not registered, or one is registered under a name that
     /// it cannot have.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {

@@ -56,7 +56,7 @@ pub(crate) fn keyspace_stats(db: &DbInner, keyspace: &KeyspaceInner, cursors: He
         expired_bytes: horizon.map_or(0, |horizon| expired_bytes(version, horizon)) + beyond,
         expired_entries: keyspace.counters.expired.load(Ordering::Relaxed),
         skipped_writes: keyspace.counters.skipped.load(Ordering::Relaxed),
-        has_filter: keyspace.filter.is_some(),
+        has_filter: keyspace.filter.is_some() && !keyspace.is_historical(),
         filter_dropped: keyspace.counters.filter_dropped.load(Ordering::Relaxed),
         filter_replaced: keyspace.counters.filter_replaced.load(Ordering::Relaxed),
         hash_log: keyspace.hash_log.as_ref().map(|log| log.stats()),

@@ -5,7 +5,7 @@ use crate::parts::{Measured, Operation, begin};
 use crate::read::{
     AsOf, Cursor, Entries, HeldSeq, Range, RangeAt, ReadView, Version, VersionQuery, Versions,
 };
-use crate::state::{DbInner, ReadAt, ReadState, Reader};
+use crate::state::{DbInner, KeptStates, ReadAt, ReadState, Reader};
 use crate::types::Bounds;
 use base::{Error, Result, Seq, Slice, Time};
 use std::ops::RangeBounds;
@@ -19,7 +19,7 @@ pub(crate) struct SnapshotHold {
     /// What had expired by this time is not seen.
     pub now: Time,
     /// The read states that it keeps, by keyspace: see `state/filter_jobs.rs`.
-    kept: Vec<(u64, Arc<ReadState>)>,
+    kept: Vec<(u64, KeptStates)>,
 }
 
 impl SnapshotHold {
@@ -235,9 +235,9 @@ impl Snapshot {
         keyspace.inner.check_open().err().unwrap_or(error)
     }
 
-    /// The read state of a keyspace that it keeps.
-    fn kept(&self, keyspace: &Keyspace) -> Option<&Arc<ReadState>> {
-        self.0.kept.iter().find(|(id, _)| *id == keyspace.inner.id).map(|(_, read_state)| read_state)
+    /// The read states of a keyspace that it keeps.
+    fn kept(&self, keyspace: &Keyspace) -> Option<&KeptStates> {
+        self.0.kept.iter().find(|(id, _)| *id == keyspace.inner.id).map(|(_, states)| states)
     }
 
     /// Measures a read until what is returned is dropped.
@@ -254,7 +254,7 @@ impl Snapshot {
     ) -> Result<T> {
         let newest = keyspace.inner.read_state.load();
         keyspace.inner.check_of(self.0.db.identity)?;
-        let read_state = self.kept(keyspace).unwrap_or(&newest);
+        let read_state = self.kept(keyspace).map_or(&**newest, |kept| &kept.read_state);
         read(read_state).map_err(|e| self.read_error(keyspace, e))
     }
 

@@ -2,16 +2,18 @@
 
 use crate::events;
 use crate::parts::{Pace, with_evictions};
-use crate::state::{AppliedRetention, DbInner, FlushedCounts, KeyspaceInner, PanicGuard, PickContext, State};
+use crate::state::{
+    AppliedRetention, DbInner, FlushedCounts, KeyspaceInner, PanicGuard, PickContext, Role, State,
+};
 use crate::sync::Ordering;
 use base::RangeSet;
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq, Time};
-use history::Expiry;
 use history::version_key::prefix_of;
+use history::{HistoricalVersion, PrimaryVersion, RetentionSink};
 use std::sync::Arc;
 use std::time::Duration;
-use tree::{DatabaseEdit, EvictedCuts, JobContext, JobOutput, Plan, Reason};
+use tree::{DatabaseEdit, EvictedCuts, JobContext, JobFilter, JobOutput, Plan, Reason};
 
 /// Pause of a thread after a job failed with an error that may be temporary.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -134,6 +136,17 @@ impl DbInner {
         result
     }
 
+    /// The keyspace that readers know: that with the newest versions, if this one has the older ones.
+    fn primary_of(&self, keyspace: &Arc<KeyspaceInner>) -> Arc<KeyspaceInner> {
+        let primary = match keyspace.role {
+            Role::Historical(primary) => self.state.lock().keyspaces.get(&primary).map(|k| k.inner.clone()),
+            Role::Plain | Role::Primary(_) => None,
+        };
+        // It was dropped together with this one.
+        debug_assert!(primary.is_some() || !keyspace.is_historical() || keyspace.is_dropped());
+        primary.unwrap_or_else(|| keyspace.clone())
+    }
+
     /// Whether a compaction leaves the disk to the reads that wait for it. It does not while compactions are far behind, while the disk is
     /// full, or for a keyspace that is dropped.
     fn rests_now(&self, keyspace: &KeyspaceInner) -> bool {
@@ -152,7 +165,8 @@ impl DbInner {
         let started = self.env.monotonic();
         let filter = keyspace.filter.as_ref().filter(|_| !plan.is_unread());
         // Before the readers are listed, and until the end of the installation.
-        let _filters = filter.map(|filter| filter.jobs.begin(keyspace.clone()));
+        let filtered = filter.map(|_| self.primary_of(keyspace));
+        let _filters = filter.zip(filtered.clone()).map(|(filter, filtered)| filter.jobs.begin(filtered));
         // Loaded before the readers: a reader that begins later and is not listed sees all of these tombstones.
         let ranges = keyspace.read_state.load().version.range_tombstones.clone();
         // The same holds for what had expired by now.
@@ -183,14 +197,22 @@ impl DbInner {
                 .expired_by(keyspace, now, snapshots.first().copied())
                 .max(plan.horizon.filter(|_| !keyspace.is_historical()).unwrap_or(Time::MIN)),
             late: plan.is_late(),
-            filter: filter.map(|filter| &*filter.filter),
+            filter: filter.zip(filtered.as_ref()).map(|(filter, filtered)| JobFilter {
+                filter: &*filter.filter,
+                versions: match &keyspace.role {
+                    Role::Plain => None,
+                    Role::Primary(_) => Some(&PrimaryVersion),
+                    Role::Historical(_) => Some(&HistoricalVersion),
+                },
+                operator: filtered.operator.as_deref(),
+            }),
             operator: keyspace.operator.as_deref(),
         };
         // A move writes nothing but the edit.
         let (outcome, evicted) = match keyspace.historical().filter(|_| !plan.is_move()) {
             None if keyspace.is_historical() => {
-                let mut expiry = self.expiry(retention, now, &snapshots).from_horizon(plan.horizon);
-                (tree::compact(plan, &context, Some(&mut expiry))?, JobOutput::default())
+                let mut sink = self.retention_sink(retention, now, &snapshots).from_horizon(plan.horizon);
+                (tree::compact(plan, &context, Some(&mut sink))?, JobOutput::default())
             }
             None => (tree::compact(plan, &context, None)?, JobOutput::default()),
             Some(historical) => {
@@ -206,10 +228,10 @@ impl DbInner {
                 let (from, to) = (prefix_of(&plan.from), plan.to.as_deref().map(prefix_of));
                 let version = historical.read_state.load().version.clone();
                 let cuts = EvictedCuts::new(&version, &options, &from, to.as_deref());
-                let expiry = self.expiry(retention, now, &snapshots);
+                let sink = self.retention_sink(retention, now, &snapshots);
                 // After the time at which entries have expired.
                 let recent = keyspace.read_state.load().ranges().unwrap_or_default();
-                with_evictions(&of_historical, (&ranges, &recent, self.now()), cuts, expiry, job, |done| {
+                with_evictions(&of_historical, (&ranges, &recent, self.now()), cuts, sink, job, |done| {
                     self.discard(&done.added)
                 })?
             }
@@ -243,8 +265,10 @@ impl DbInner {
             seconds = time.as_secs_f64(),
             "compaction"
         );
-        keyspace.counters.filter_dropped.fetch_add(outcome.filtered.dropped, Ordering::Relaxed);
-        keyspace.counters.filter_replaced.fetch_add(outcome.filtered.replaced, Ordering::Relaxed);
+        if let Some(filtered) = filtered {
+            filtered.counters.filter_dropped.fetch_add(outcome.filtered.dropped, Ordering::Relaxed);
+            filtered.counters.filter_replaced.fetch_add(outcome.filtered.replaced, Ordering::Relaxed);
+        }
         if !plan.is_move() {
             let read = plan.read_bytes() + outcome.values_read;
             self.counters.compaction.lock().note(read, outcome.bytes() + evicted.bytes(), time);
@@ -264,12 +288,12 @@ impl DbInner {
         Ok(())
     }
 
-    /// What has expired by `applied` for a job that noted it at `now` and then listed the readers `snapshots`.
-    fn expiry(&self, applied: AppliedRetention, now: Time, snapshots: &[Seq]) -> Expiry {
+    /// Drops what `applied` does not keep, for a job that noted it at `now` and then listed the readers `snapshots`.
+    fn retention_sink(&self, applied: AppliedRetention, now: Time, snapshots: &[Seq]) -> RetentionSink {
         let retention = applied.beside(snapshots.first().copied());
         let oldest = snapshots.first().map(|&seq| (seq, self.moments.before(seq)));
         let oldest = oldest.filter(|_| !planted(Bug::ExpireDespiteReaders));
-        Expiry::new(retention, now, oldest)
+        RetentionSink::new(retention, now, oldest)
     }
 
     fn install_compaction(

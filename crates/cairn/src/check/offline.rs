@@ -3,8 +3,8 @@
 
 use super::hash_logs::HashLogCheck;
 use super::report::CheckedTree;
-use crate::open::{Files, LOCK_FILE_NAME, keyspace_options, no_database, times_of, unfinished};
-use crate::state::{DbInner, KeyspaceInner, KeyspaceState, ReadState, Tables};
+use crate::open::{Files, LOCK_FILE_NAME, keyspace_options, no_database, unfinished};
+use crate::state::{DbInner, KeyspaceInner, KeyspaceState, ReadState, Tables, times_of};
 use crate::types::{CheckProgress, CheckReport, Options};
 use crate::wal::{LogRecord, check_dropped, replay};
 use base::{Error, ErrorKind, Result};

@@ -18,4 +18,3 @@ mod start;
 pub(crate) use file_names::{Files, LOCK_FILE_NAME, UNFINISHED};
 pub(crate) use follower::Follower;
 pub(crate) use recovery::{keyspace_options, no_database, open, unfinished};
-pub(crate) use replayed::times_of;

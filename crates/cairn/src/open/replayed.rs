@@ -5,7 +5,7 @@
 //! equally often are merged into one before the next is written: so an opening leaves at most fifteen tables of each size, and rewrites
 //! each entry once per factor of sixteen. No manifest names any of these tables yet, so merged ones are removed at once.
 
-use crate::state::HashLog;
+use crate::state::{HashLog, times_of};
 use crate::types::{KeyspaceOptions, Merge};
 use base::{ErrorKind, MergeOperator, RangeSet, Result, Time};
 use hashlog::HintFile;
@@ -43,15 +43,6 @@ pub(crate) struct Replayed {
     pub operator: Option<Arc<dyn MergeOperator>>,
     /// Whether an entry that was replayed has an expiry.
     pub has_expiries: bool,
-}
-
-/// What tells the times of the entries of a tree: of one with the older versions of another, of one that has such, or of neither.
-pub(crate) fn times_of(is_historical: bool, has_history: bool) -> Option<TimesOf> {
-    match (is_historical, has_history) {
-        (true, _) => Some(history::times_of),
-        (false, true) => Some(history::primary_times_of),
-        (false, false) => None,
-    }
 }
 
 impl Replayed {

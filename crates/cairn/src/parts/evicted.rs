@@ -1,7 +1,7 @@
 //! Jobs of a primary tree whose dropped entries become tables of the historical one.
 
 use base::{RangeSet, Result, Time};
-use history::{Evictions, Expiry};
+use history::{Evictions, RetentionSink};
 use tree::{EvictedCuts, EvictedTables, EvictionSink, JobContext, JobOutput};
 
 /// Runs a compaction of a primary tree. What it drops is written to tables for the historical tree, of which `historical` is the context,
@@ -14,13 +14,13 @@ pub(crate) fn with_evictions(
     historical: &JobContext<'_>,
     (ranges, recent, now): (&RangeSet, &RangeSet, Time),
     cuts: EvictedCuts,
-    mut expiry: Expiry,
+    mut retention: RetentionSink,
     job: impl FnOnce(&mut dyn EvictionSink) -> Result<JobOutput>,
     discard: impl FnOnce(&JobOutput),
 ) -> Result<(JobOutput, JobOutput)> {
     let mut tables = EvictedTables::new(historical, cuts);
     let mut evictions = Evictions::new(ranges, recent, now, |key, trailer, stored| {
-        match expiry.see(key, trailer, stored, true)? {
+        match retention.see(key, trailer, stored, true)? {
             true => tables.add(key, trailer, stored),
             false => Ok(()),
         }

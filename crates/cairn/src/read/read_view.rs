@@ -3,7 +3,7 @@
 
 use super::range_del::RangeDelFilter;
 use crate::parts::DeadRanges;
-use crate::state::{KeyspaceInner, ReadAt, ReadState, Reader};
+use crate::state::{KeptStates, KeyspaceInner, ReadAt, ReadState, Reader};
 use crate::types::Bounds;
 use base::{Error, Seq, Time};
 use memtable::MemtableCursor;
@@ -58,8 +58,8 @@ pub(crate) struct HeldSeq {
     pub seq: Seq,
     /// What had expired by this time is not seen.
     pub now: Time,
-    /// The read state that it keeps, if it began beside a filter: see `state/filter_jobs.rs`.
-    kept: Option<Arc<ReadState>>,
+    /// The read states that it keeps, if it began beside a filter: see `state/filter_jobs.rs`.
+    kept: Option<KeptStates>,
     by: By,
 }
 
@@ -82,17 +82,17 @@ impl HeldSeq {
             let (seq, slot) = db.hold_newest(keyspace);
             let mut held = HeldSeq::new(keyspace, (seq, now), slot);
             if keyspace.is_current(now) {
-                held.kept = keyspace.state_to_keep();
+                held.kept = keyspace.states_to_keep();
                 return held;
             }
         }
     }
 
-    /// Holds a number that a snapshot keeps held during this call, with its time, and the read state that it keeps.
+    /// Holds a number that a snapshot keeps held during this call, with its time, and the read states that it keeps.
     pub(crate) fn of_snapshot(
         keyspace: &Arc<KeyspaceInner>,
         (seq, now): (Seq, Time),
-        kept: Option<Arc<ReadState>>,
+        kept: Option<KeptStates>,
     ) -> HeldSeq {
         let mut held = HeldSeq::new(keyspace, (seq, now), keyspace.readers.hold(seq));
         held.kept = kept;
@@ -106,8 +106,16 @@ impl HeldSeq {
     }
 
     /// The read state to read from: the newest, unless it keeps one.
-    fn load_read_state(&self) -> Arc<ReadState> {
-        self.kept.clone().unwrap_or_else(|| self.keyspace.read_state.load_full())
+    pub(super) fn load_read_state(&self) -> Arc<ReadState> {
+        match &self.kept {
+            Some(kept) => kept.read_state.clone(),
+            None => self.keyspace.read_state.load_full(),
+        }
+    }
+
+    /// The read states that it keeps.
+    pub(super) fn kept(&self) -> Option<&KeptStates> {
+        self.kept.as_ref()
     }
 
     /// The same, of an open keyspace. `None` when the keyspace was dropped or the database is closed: readers keep the one that they have.

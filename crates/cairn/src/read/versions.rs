@@ -135,6 +135,15 @@ struct VersionView {
 }
 
 impl VersionView {
+    /// Those that a reader sees.
+    fn of_reader(keyspace: &HeldSeq, historical: &KeyspaceInner) -> VersionView {
+        match keyspace.kept().map(|kept| (kept.read_state.clone(), kept.older.clone())) {
+            Some((primary, Some(older))) => VersionView { primary, older, generation: 0 },
+            _ => VersionView::new(keyspace, historical),
+        }
+    }
+
+    /// The newest ones.
     fn new(keyspace: &KeyspaceInner, historical: &KeyspaceInner) -> VersionView {
         let generation = generation_of(keyspace);
         // The primary one first: an edit publishes them in the other order, so that a version that moves is seen in one of them at least.
@@ -143,8 +152,12 @@ impl VersionView {
         VersionView { primary, older, generation }
     }
 
-    /// Loads the states again if memtables were flushed since, unless one of the keyspaces is gone. Returns whether they were loaded.
-    fn renew(&mut self, keyspace: &KeyspaceInner) -> bool {
+    /// Loads the states again if memtables were flushed since, unless one of the keyspaces is gone, or the reader keeps its own. Returns whether they were
+    /// loaded.
+    fn renew(&mut self, keyspace: &HeldSeq) -> bool {
+        if keyspace.kept().is_some() {
+            return false;
+        }
         let generation = generation_of(keyspace);
         if generation == self.generation {
             return false;
@@ -191,7 +204,7 @@ fn sources_of(
 impl VersionCursor {
     /// A cursor at a sequence number that is held, in a keyspace with history.
     pub(crate) fn new(keyspace: HeldSeq, db: Reader, query: VersionQuery) -> Result<VersionCursor> {
-        let view = VersionView::new(&keyspace, keyspace.check_history()?);
+        let view = VersionView::of_reader(&keyspace, keyspace.check_history()?);
         // After the load: the read states of a dropped keyspace are empty.
         let closed = keyspace.check_of(db.identity()).err();
         Ok(VersionCursor { closed, ..VersionCursor::of_view(keyspace, db, query, view)? })
@@ -415,7 +428,7 @@ struct End {
 impl Versions {
     /// `query` of `None`: nothing.
     pub(crate) fn new(keyspace: HeldSeq, db: Reader, query: Option<VersionQuery>) -> Result<Versions> {
-        let view = VersionView::new(&keyspace, keyspace.check_history()?);
+        let view = VersionView::of_reader(&keyspace, keyspace.check_history()?);
         // After the load: the read states of a dropped keyspace are empty.
         keyspace.check_of(db.identity())?;
         let (front, back) = (End::default(), End::default());
@@ -556,7 +569,7 @@ pub(crate) struct AsOf {
 
 impl AsOf {
     pub(crate) fn new(keyspace: HeldSeq, db: Reader, time: Time) -> Result<AsOf> {
-        let primary = keyspace.read_state.load_full();
+        let primary = keyspace.load_read_state();
         // After the load: the read state of a dropped keyspace is empty.
         keyspace.check_of(db.identity())?;
         keyspace.check_history()?;

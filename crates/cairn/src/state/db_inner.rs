@@ -308,11 +308,14 @@ impl DbInner {
             }
             Role::Plain | Role::Historical(_) => (0, Limits::PLAIN, Arc::default()),
         };
-        let filter = match role {
-            Role::Plain => self.filters.get(name),
-            Role::Primary(_) | Role::Historical(_) => None,
+        let filter = match &role {
+            Role::Primary(historical) => historical.filter.clone(),
+            // A historical keyspace has the name of its primary one.
+            Role::Plain | Role::Historical(_) => {
+                let of_name = self.filters.get(name);
+                of_name.map(|filter| KeyspaceFilter::new(filter.clone(), self.filter_jobs.clone()))
+            }
         };
-        let filter = filter.map(|filter| KeyspaceFilter::new(filter.clone(), self.filter_jobs.clone()));
         let counters = KeyspaceCounters {
             compactions: Mutex::new(vec![IoStats::default(); options.levels + 1]),
             ..Default::default()

@@ -20,24 +20,34 @@ use tree::CompactionFilter;
 /// A keyspace with a filter.
 pub(crate) trait Filtered: Send + Sync {
     fn id(&self) -> u64;
-    /// Its newest read state.
-    fn newest(&self) -> Arc<ReadState>;
+    /// Its newest read states.
+    fn newest(&self) -> KeptStates;
     /// How many compactions of it run with the filter.
     fn running(&self) -> &AtomicUsize;
 }
 
+/// The states of a keyspace that a reader keeps.
+#[derive(Clone)]
+pub(crate) struct KeptStates {
+    pub read_state: Arc<ReadState>,
+    /// That of the tree of the older versions, if it has history. Loaded last: an edit of both trees publishes it first, so that a version that
+    /// moves is in one of them at least. It may be in both, as it was in the first and as a filter has left it in the second: walks take the first.
+    pub older: Option<Arc<ReadState>>,
+}
+
 /// The filter of a keyspace.
+#[derive(Clone)]
 pub(crate) struct KeyspaceFilter {
     pub filter: Arc<dyn CompactionFilter>,
     /// Those of the database.
     pub jobs: Arc<FilterJobs>,
-    /// How many compactions of the keyspace run with it.
-    pub running: AtomicUsize,
+    /// How many compactions of the keyspace run with it, of both trees if it has history.
+    pub running: Arc<AtomicUsize>,
 }
 
 impl KeyspaceFilter {
     pub(crate) fn new(filter: Arc<dyn CompactionFilter>, jobs: Arc<FilterJobs>) -> KeyspaceFilter {
-        KeyspaceFilter { filter, jobs, running: AtomicUsize::new(0) }
+        KeyspaceFilter { filter, jobs, running: Arc::new(AtomicUsize::new(0)) }
     }
 
     /// Whether one runs. Called by a cursor that holds its number.
@@ -75,7 +85,7 @@ impl FilterJobs {
     }
 
     /// The read states, by keyspace, that a snapshot keeps which holds its number.
-    pub(crate) fn states_to_keep(&self) -> Vec<(u64, Arc<ReadState>)> {
+    pub(crate) fn states_to_keep(&self) -> Vec<(u64, KeptStates)> {
         match runs(&self.running) {
             false => Vec::new(),
             true => self.keyspaces.lock().iter().map(|k| (k.id(), k.newest())).collect(),

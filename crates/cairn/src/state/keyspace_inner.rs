@@ -1,6 +1,6 @@
 //! [`KeyspaceInner`], the state of a keyspace that its handles, batches and cursors share.
 
-use super::filter_jobs::{Filtered, KeyspaceFilter};
+use super::filter_jobs::{Filtered, KeptStates, KeyspaceFilter};
 use super::hash_log::HashLog;
 use super::read_state::{ReadState, expiry_len};
 use super::settings::{Settings, WriteSettings};
@@ -104,13 +104,24 @@ pub(crate) const DROPPED: u8 = 1;
 /// Its database was closed.
 pub(crate) const CLOSED: u8 = 2;
 
+/// What tells the times of the entries of a tree: of one with the older versions of another, of one that has such, or of neither.
+pub(crate) fn times_of(is_historical: bool, has_history: bool) -> Option<TimesOf> {
+    match (is_historical, has_history) {
+        (true, _) => Some(history::times_of),
+        (false, true) => Some(history::primary_times_of),
+        (false, false) => None,
+    }
+}
+
 impl Filtered for KeyspaceInner {
     fn id(&self) -> u64 {
         self.id
     }
 
-    fn newest(&self) -> Arc<ReadState> {
-        self.read_state.load_full()
+    fn newest(&self) -> KeptStates {
+        let read_state = self.read_state.load_full();
+        let older = self.historical().map(|historical| historical.read_state.load_full());
+        KeptStates { read_state, older }
     }
 
     fn running(&self) -> &AtomicUsize {
@@ -142,10 +153,10 @@ impl KeyspaceInner {
         Error::new(ErrorKind::Closed, format!("keyspace {:?} {how}", self.name()))
     }
 
-    /// The read state that a reader keeps which begins beside a filter: see `filter_jobs.rs`. Called when it holds its number.
+    /// The read states that a reader keeps which begins beside a filter: see `filter_jobs.rs`. Called when it holds its number.
     #[inline]
-    pub(crate) fn state_to_keep(&self) -> Option<Arc<ReadState>> {
-        self.filter.as_ref()?.runs().then(|| self.read_state.load_full())
+    pub(crate) fn states_to_keep(&self) -> Option<KeptStates> {
+        self.filter.as_ref()?.runs().then(|| self.newest())
     }
 
     /// The keyspace with the older versions, if this one has history.
@@ -381,11 +392,7 @@ impl KeyspaceInner {
 
     /// What tells the times of entries in tables, if they are versions.
     pub(crate) fn times_of(&self) -> Option<TimesOf> {
-        match self.role {
-            Role::Historical(_) => Some(history::times_of),
-            Role::Primary(_) => Some(history::primary_times_of),
-            Role::Plain => None,
-        }
+        times_of(self.is_historical(), self.historical().is_some())
     }
 
     /// Whether applications do not see the keyspace.

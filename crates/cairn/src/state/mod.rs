@@ -21,8 +21,11 @@ mod writer_guard;
 
 pub(crate) use db_inner::{DbInner, MomentLogs};
 pub(crate) use db_state::{FLUSHED_ALL, FlushedCounts, ImmutableMemtable, KeyspaceState, PickContext, State};
+pub(crate) use filter_jobs::KeptStates;
 pub(crate) use hash_log::{FlushedSlot, HashLog, Moved, segment_of};
-pub(crate) use keyspace_inner::{AppliedRetention, CLOSED, DROPPED, KeyspaceInner, Role, Tail, check_name};
+pub(crate) use keyspace_inner::{
+    AppliedRetention, CLOSED, DROPPED, KeyspaceInner, Role, Tail, check_name, times_of,
+};
 pub(crate) use read_at::{ReadAt, expiry_of, split_value};
 pub(crate) use read_set::{KeyspaceReads, ReadSet};
 pub(crate) use read_state::{ReadState, hides, shows};

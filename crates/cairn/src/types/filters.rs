@@ -27,14 +27,13 @@ impl Filters {
     /// # Errors
     /// `InvalidArgument` if there is one for a keyspace that can have none.
     pub(crate) fn check(&self, keyspace: &str, options: &KeyspaceOptions) -> Result<()> {
-        let why = match (options.has_history(), options.is_hash_log()) {
-            (true, _) => "keeps its versions by the option history",
-            (_, true) => "has no compactions, by the option engine",
-            _ => return Ok(()),
-        };
+        if !options.is_hash_log() {
+            return Ok(());
+        }
         match self.get(keyspace) {
             Some(_) => {
-                Err(Error::invalid(format!("keyspace {keyspace:?} {why}: it can have no compaction filter")))
+                let what = "has no compactions, by the option engine: it can have no compaction filter";
+                Err(Error::invalid(format!("keyspace {keyspace:?} {what}")))
             }
             None => Ok(()),
         }

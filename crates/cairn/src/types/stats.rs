@@ -261,14 +261,16 @@ pub struct KeyspaceStats {
     pub skipped_writes: u64,
     /// Whether it has a [compaction filter](crate::CompactionFilter).
     pub has_filter: bool,
-    /// Entries that the [compaction filter](crate::CompactionFilter) has dropped since the opening. One whose older versions lie deeper counts once.
+    /// Entries that the [compaction filter](crate::CompactionFilter) has dropped since the opening. One whose older versions lie deeper counts once;
+    /// with history each version counts, in whichever tree it is.
     pub filter_dropped: u64,
     /// How often it has given another value to an entry since the opening: once each time that a compaction meets the entry, if it replaces what it has
     /// made.
     pub filter_replaced: u64,
     /// The index, if the keyspace has no order (`engine` = `hash_log`).
     pub hash_log: Option<HashLogStats>,
-    /// The tree of the older versions, if the keyspace has history. What compactions have evicted into it counts as flushed.
+    /// The tree of the older versions, if the keyspace has history. What compactions have evicted into it counts as flushed. What a filter does
+    /// there counts for the keyspace, and not here.
     pub history: Option<Box<KeyspaceStats>>,
 }
 

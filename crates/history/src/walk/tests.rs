@@ -349,6 +349,50 @@ fn an_expiry_before_a_range_delete_is_the_end() {
     }
 }
 
+/// While a version moves, a filter may have changed it in the historical tree.
+#[test]
+fn of_an_entry_in_both_trees_that_of_the_primary_one_is_shown() {
+    let (time, keys) = (Time::from_micros(10), [&b"a"[..], b"b", b"c"]);
+    for kind in [EntryKind::Put, EntryKind::ExpiringPut, EntryKind::Reference] {
+        let (mut primary, mut historical) = (Vec::new(), Vec::new());
+        for (key, seq) in keys.into_iter().zip(5..) {
+            let expiry = match kind {
+                EntryKind::ExpiringPut => &expiry_bytes(Time::from_micros(1000))[..],
+                _ => &[],
+            };
+            let stored = [&b"as it was"[..], &primary_suffix(time), expiry].concat();
+            primary.push((key.to_vec(), Trailer::new(seq, kind), stored));
+            let mut stored = Vec::new();
+            put_historical(&mut stored, time, Ended::at(Time::from_micros(20), true));
+            historical.push((version_key(key, 10), Trailer::new(seq, EntryKind::Put), stored));
+        }
+        for shown in [Shown::Window(Time::MIN, Time::MAX), Shown::AsOf(time), Shown::AsOf(Time::MAX)] {
+            let trees = || (Entries::new(primary.clone()), Entries::new(historical.clone()));
+            let (newest, older) = trees();
+            let at = (MAX_SEQ, Time::from_micros(15));
+            let mut walk = VersionWalk::new(newest, older, RangeSet::default(), at, shown, (b"", None));
+            let value = |walk: &VersionWalk<Entries>| walk.version().map(|v| (v.is_delete, v.value.to_vec()));
+            let expected = Some((false, b"as it was".to_vec()));
+            walk.seek_to_first().unwrap();
+            for _ in 0..3 {
+                assert_eq!(value(&walk), expected, "{kind:?} {shown:?}");
+                walk.next().unwrap();
+            }
+            assert_eq!(value(&walk), None);
+            walk.seek_to_last().unwrap();
+            for i in 0..3 {
+                assert_eq!(value(&walk), expected, "{kind:?} {shown:?}, backward");
+                if i == 1 {
+                    let (newest, older) = trees();
+                    walk.renew(newest, older, RangeSet::default());
+                }
+                walk.prev().unwrap();
+            }
+            assert_eq!(value(&walk), None);
+        }
+    }
+}
+
 /// Only the end by a range delete is shown as a delete: what followed another version may have expired.
 #[test]
 fn a_gap_between_versions_is_no_delete() {

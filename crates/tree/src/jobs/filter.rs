@@ -1,7 +1,6 @@
 //! Compaction filters: a function of the application that decides about entries as compactions meet them.
 
-use base::expiry::split_expiry;
-use base::{Error, ErrorKind, Reference, Result, Slice, Time, Trailer};
+use base::{Error, ErrorKind, MergeOperator, Reference, Result, Slice, Time, Trailer};
 use std::cell::OnceCell;
 use values::Segments;
 
@@ -11,9 +10,9 @@ use values::Segments;
 pub enum FilterDecision {
     /// It stays as it is.
     Keep,
-    /// It is deleted.
+    /// It is deleted. In a keyspace with history, a version becomes a delete at its time.
     Drop,
-    /// It gets this value. Its expiry stays.
+    /// It gets this value. Its time and its expiry stay.
     Replace(Vec<u8>),
 }
 
@@ -33,9 +32,50 @@ impl<F: Fn(&FilterEntry<'_>) -> Result<FilterDecision> + Send + Sync> Compaction
     }
 }
 
+/// The filter of a job.
+#[derive(Clone, Copy)]
+pub struct JobFilter<'a> {
+    /// It decides about entries that no reader sees which the job knows.
+    pub filter: &'a dyn CompactionFilter,
+    /// How the tree stores versions; `None` if its entries are none.
+    pub versions: Option<&'a dyn StoredVersions>,
+    /// What checks new values, where values are joined.
+    pub operator: Option<&'a dyn MergeOperator>,
+}
+
+/// A version that was taken apart.
+pub struct StoredVersion<'a> {
+    /// The value, or the reference to it.
+    pub value: &'a [u8],
+    /// Its time.
+    pub time: Time,
+    /// Whether it is a delete by what is stored. (By its trailer it may be one, too.)
+    pub is_delete: bool,
+}
+
+/// How a tree stores versions: what is behind an entry that a filter decides about, where that is not a key with a value alone.
+pub trait StoredVersions: Sync {
+    /// Takes a version apart, and appends its key to `key`. `stored` is without an expiry. `None` if it is malformed.
+    fn split<'a>(&self, stored_key: &[u8], stored: &'a [u8], key: &mut Vec<u8>) -> Option<StoredVersion<'a>>;
+
+    /// Appends what is stored of a version that has become a delete, and returns its trailer. `trailer` and `stored` are those of the version; the latter
+    /// without an expiry.
+    fn put_delete(
+        &self,
+        stored_key: &[u8],
+        trailer: Trailer,
+        stored: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Option<Trailer>;
+
+    /// Maximum length of a value without an expiry.
+    fn max_value_len(&self) -> usize;
+}
+
 /// An entry that a [`CompactionFilter`] decides about.
 pub struct FilterEntry<'a> {
     key: &'a [u8],
+    time: Option<Time>,
     expiry: Option<Time>,
     value: Value<'a>,
 }
@@ -49,28 +89,26 @@ enum Value<'a> {
 impl std::fmt::Debug for FilterEntry<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let key = Slice::copy_from(self.key);
-        f.debug_struct("FilterEntry").field("key", &key).field("expiry", &self.expiry).finish_non_exhaustive()
+        let mut entry = f.debug_struct("FilterEntry");
+        entry.field("key", &key).field("time", &self.time).field("expiry", &self.expiry);
+        entry.finish_non_exhaustive()
     }
 }
 
 impl<'a> FilterEntry<'a> {
+    /// `value`: the reference to the value, if `is_reference`.
     pub(super) fn new(
         key: &'a [u8],
-        trailer: Trailer,
-        stored: &'a [u8],
+        (time, expiry): (Option<Time>, Option<Time>),
+        is_reference: bool,
+        value: &'a [u8],
         segments: Option<&'a Segments>,
     ) -> Result<Self> {
-        let (stored, expiry) = match trailer.expires() {
-            true => {
-                split_expiry(stored).map(|(value, expiry)| (value, Some(expiry))).ok_or_else(malformed)?
-            }
-            false => (stored, None),
+        let value = match is_reference {
+            true => Value::At(Reference::decode(value).ok_or_else(malformed)?, segments, OnceCell::new()),
+            false => Value::Here(value),
         };
-        let value = match trailer.is_reference() {
-            true => Value::At(Reference::decode(stored).ok_or_else(malformed)?, segments, OnceCell::new()),
-            false => Value::Here(stored),
-        };
-        Ok(FilterEntry { key, expiry, value })
+        Ok(FilterEntry { key, time, expiry, value })
     }
 
     /// Its key.
@@ -103,6 +141,11 @@ impl<'a> FilterEntry<'a> {
         }
     }
 
+    /// The time of the version, in a keyspace with history.
+    pub fn time(&self) -> Option<Time> {
+        self.time
+    }
+
     /// When it expires, if it does.
     pub fn expiry(&self) -> Option<Time> {
         self.expiry
@@ -118,7 +161,7 @@ impl<'a> FilterEntry<'a> {
 }
 
 #[cold]
-fn malformed() -> Error {
+pub(super) fn malformed() -> Error {
     Error::new(ErrorKind::Corruption, "an entry of a compaction is malformed")
 }
 

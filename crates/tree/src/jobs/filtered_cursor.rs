@@ -1,20 +1,20 @@
 //! [`FilteredCursor`]: the entries of a compaction as its filter leaves them.
 
-use super::filter::{CompactionFilter, FilterDecision, FilterEntry, Filtered};
+use super::filter::{FilterDecision, FilterEntry, Filtered, JobFilter, malformed};
 use super::job::JobContext;
-use base::expiry::{MAX_EXPIRING_LEN, expiry_bytes};
+use base::expiry::{EXPIRY_LEN, without_expiry};
 use base::limits::MAX_VALUE_LEN;
 use base::planted::{Bug, planted};
-use base::{Cursor, Error, MAX_SEQ, Result, Seq, Trailer, same_key};
+use base::{Cursor, Error, MAX_SEQ, Result, Seq, Time, Trailer, same_key};
 use values::Segments;
 
 /// A cursor over the entries of a merge as a filter leaves them: a dropped one is a tombstone. Reads forward only.
 ///
-/// The filter sees the newest version of each key in the merge, unless it is deleted, has expired, is an operand whose value is elsewhere, or
-/// a listed reader sees it.
+/// The filter sees the newest version of each key in the merge, in a tree of versions all of them, unless it is deleted, has expired, is an operand whose
+/// value is elsewhere, or a listed reader sees it.
 pub(super) struct FilteredCursor<'a, C> {
     cursor: &'a mut C,
-    filter: &'a dyn CompactionFilter,
+    filter: JobFilter<'a>,
     segments: Option<&'a Segments>,
     context: &'a JobContext<'a>,
     /// Readers see entries up to this number.
@@ -22,19 +22,23 @@ pub(super) struct FilteredCursor<'a, C> {
     /// What the entry that is shown has become.
     changed: Option<Changed>,
     last_key: Option<Vec<u8>>,
+    /// The time of the last version.
+    last_time: Time,
+    /// The key of a version.
+    key: Vec<u8>,
     pub(super) done: Filtered,
 }
 
-enum Changed {
-    Dropped,
-    /// With its new value, and its expiry.
-    Replaced(Vec<u8>),
+struct Changed {
+    trailer: Trailer,
+    /// Its new value with what is behind it, or what is stored with a tombstone.
+    stored: Vec<u8>,
 }
 
 impl<'a, C: Cursor> FilteredCursor<'a, C> {
     pub(super) fn new(
         cursor: &'a mut C,
-        filter: &'a dyn CompactionFilter,
+        filter: JobFilter<'a>,
         segments: Option<&'a Segments>,
         context: &'a JobContext<'a>,
     ) -> Self {
@@ -47,6 +51,8 @@ impl<'a, C: Cursor> FilteredCursor<'a, C> {
             newest_reader,
             changed: None,
             last_key: None,
+            last_time: Time::MIN,
+            key: Vec::new(),
             done: Filtered::default(),
         }
     }
@@ -58,8 +64,23 @@ impl<'a, C: Cursor> FilteredCursor<'a, C> {
             return;
         }
         let (key, trailer) = (self.cursor.key(), self.cursor.trailer());
-        if self.last_key.as_ref().is_some_and(|last| same_key(key, last)) {
-            return;
+        let is_older = self.last_key.as_ref().is_some_and(|last| same_key(key, last));
+        let mut is_delete = false;
+        match self.filter.versions {
+            None if is_older => return,
+            None => {}
+            Some(versions) => {
+                // Older versions are entries of their own, but not what was replaced by another write at the same time. (Malformed entries are found by
+                // what writes them.)
+                self.key.clear();
+                let stored = without_expiry(trailer, self.cursor.value()).map(|(stored, _)| stored);
+                let version = stored.and_then(|stored| versions.split(key, stored, &mut self.key));
+                let Some(version) = version else { return };
+                if is_older && self.last_time == version.time {
+                    return;
+                }
+                (self.last_time, is_delete) = (version.time, version.is_delete);
+            }
         }
         let last = self.last_key.get_or_insert_default();
         last.clear();
@@ -67,7 +88,7 @@ impl<'a, C: Cursor> FilteredCursor<'a, C> {
         let is_seen = self.newest_reader.is_some_and(|reader| trailer.seq() <= reader);
         let ranges = self.context.range_tombstones;
         let is_hidden = || !ranges.is_empty() && ranges.newest(key, MAX_SEQ) > trailer.seq();
-        if is_seen || trailer.is_delete() || trailer.is_merge() || is_hidden() {
+        if is_seen || is_delete || trailer.is_delete() || trailer.is_merge() || is_hidden() {
             return;
         }
         match self.decide() {
@@ -77,34 +98,50 @@ impl<'a, C: Cursor> FilteredCursor<'a, C> {
     }
 
     fn decide(&mut self) -> Result<Option<Changed>> {
-        let (key, trailer) = (self.cursor.key(), self.cursor.trailer());
-        let entry = FilterEntry::new(key, trailer, self.cursor.value(), self.segments)?;
-        if entry.expiry().is_some_and(|expiry| expiry <= self.context.expired_by) {
+        let (stored_key, trailer) = (self.cursor.key(), self.cursor.trailer());
+        let (stored, expiry) = without_expiry(trailer, self.cursor.value()).ok_or_else(malformed)?;
+        if expiry.is_some_and(|expiry| expiry <= self.context.expired_by) {
             return Ok(None);
         }
-        let decision = self.filter.filter(&entry);
+        let JobFilter { filter, versions, operator } = self.filter;
+        let (key, value, time) = match versions {
+            None => (stored_key, stored, None),
+            Some(versions) => {
+                self.key.clear();
+                let version = versions.split(stored_key, stored, &mut self.key).ok_or_else(malformed)?;
+                (&self.key[..], version.value, Some(version.time))
+            }
+        };
+        let entry = FilterEntry::new(key, (time, expiry), trailer.is_reference(), value, self.segments)?;
+        let decision = filter.filter(&entry);
         self.done.values_read += entry.read_bytes();
         Ok(match decision? {
             FilterDecision::Keep => None,
             FilterDecision::Drop => {
+                let mut left = Vec::new();
+                let trailer = match versions {
+                    None => trailer.as_delete(),
+                    Some(versions) => {
+                        versions.put_delete(stored_key, trailer, stored, &mut left).ok_or_else(malformed)?
+                    }
+                };
                 self.done.dropped += 1;
-                Some(Changed::Dropped)
+                Some(Changed { trailer, stored: left })
             }
-            FilterDecision::Replace(mut value) => {
-                if let Some(operator) = self.context.operator {
-                    operator.check(&value)?;
+            FilterDecision::Replace(new) => {
+                if let Some(operator) = operator {
+                    operator.check(&new)?;
                 }
-                let limit = if entry.expiry().is_some() { MAX_EXPIRING_LEN } else { MAX_VALUE_LEN };
-                if value.len() > limit {
-                    let what =
-                        format!("a value may have {limit} bytes; a filter gave one of {}", value.len());
+                let limit = versions.map_or(MAX_VALUE_LEN, |versions| versions.max_value_len())
+                    - if expiry.is_some() { EXPIRY_LEN } else { 0 };
+                if new.len() > limit {
+                    let what = format!("a value may have {limit} bytes; a filter gave one of {}", new.len());
                     return Err(Error::invalid(what));
                 }
-                if let Some(expiry) = entry.expiry() {
-                    value.extend_from_slice(&expiry_bytes(expiry));
-                }
+                let mut left = new;
+                left.extend_from_slice(&self.cursor.value()[value.len()..]);
                 self.done.replaced += 1;
-                Some(Changed::Replaced(value))
+                Some(Changed { trailer: trailer.with_reference(false), stored: left })
             }
         })
     }
@@ -135,19 +172,10 @@ impl<C: Cursor> Cursor for FilteredCursor<'_, C> {
     }
 
     fn trailer(&self) -> Trailer {
-        let trailer = self.cursor.trailer();
-        match &self.changed {
-            None => trailer,
-            Some(Changed::Dropped) => trailer.as_delete(),
-            Some(Changed::Replaced(_)) => trailer.with_reference(false),
-        }
+        self.changed.as_ref().map_or_else(|| self.cursor.trailer(), |changed| changed.trailer)
     }
 
     fn value(&self) -> &[u8] {
-        match &self.changed {
-            None => self.cursor.value(),
-            Some(Changed::Dropped) => &[],
-            Some(Changed::Replaced(value)) => value,
-        }
+        self.changed.as_ref().map_or_else(|| self.cursor.value(), |changed| &changed.stored)
     }
 }

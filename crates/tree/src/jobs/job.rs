@@ -1,6 +1,6 @@
 //! The arguments and the results of flushes and compactions.
 
-use super::filter::{CompactionFilter, Filtered};
+use super::filter::{Filtered, JobFilter};
 use crate::TreeOptions;
 use crate::version::Sketch;
 use base::{Error, ErrorKind, MergeOperator, RangeSet, RangeTombstone, Result, Seq, Slice, Time};
@@ -40,7 +40,7 @@ pub struct JobContext<'a> {
     /// Whether entries may be late: see [`table::TableTimes::late`].
     pub late: bool,
     /// Decides about the entries of a compaction that no reader in `snapshots` sees.
-    pub filter: Option<&'a dyn CompactionFilter>,
+    pub filter: Option<JobFilter<'a>>,
     /// Joins operands. `None`: there are none, or they stay as they are because it is not known.
     pub operator: Option<&'a dyn MergeOperator>,
 }

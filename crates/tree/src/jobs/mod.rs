@@ -23,7 +23,9 @@ mod write;
 
 pub use compact::compact;
 pub use eviction::{EvictedCuts, EvictedTables, EvictionSink};
-pub use filter::{CompactionFilter, FilterDecision, FilterEntry, Filtered};
+pub use filter::{
+    CompactionFilter, FilterDecision, FilterEntry, Filtered, JobFilter, StoredVersion, StoredVersions,
+};
 pub use flush::{flush, merge_flushed};
 pub use folded_cursor::FoldedCursor;
 pub use ingest::IngestWriter;

@@ -88,12 +88,14 @@ impl<C: Cursor> MergeCursor<C> {
 
     #[inline]
     fn before(&self, a: Node, b: Node) -> bool {
+        let of_children = a.child.cmp(&b.child);
         let order = match a.head.cmp(&b.head) {
             Ordering::Equal => {
                 let (a, b) = (&self.children[a.child as usize], &self.children[b.child as usize]);
                 let (a_key, b_key) = (a.key(), b.key());
                 match compare_keys(a_key, b_key) {
-                    Ordering::Equal => b.trailer().cmp(&a.trailer()),
+                    // Of the same entry in two children, that of the first one comes first.
+                    Ordering::Equal => b.trailer().cmp(&a.trailer()).then(of_children),
                     decided => decided,
                 }
             }
