@@ -17,6 +17,7 @@ mod dead_ranges;
 mod docs;
 mod expiry;
 mod filters;
+mod filters_history;
 mod fixtures;
 mod full_disk;
 mod hash_log;

@@ -320,26 +320,19 @@ impl Trial {
         // Whether the reserve was held when the disk got full. A flush may have used it since.
         let reserved = db.stats().reserve.held_bytes > 0;
         let mut loads = std::mem::take(&mut self.loads);
-        // Without order, deletes free nothing until a collection has room for what it copies.
-        let least = if reserved && has_order(keyspace) { 50 } else { 0 };
-        let (mut deleted, begun) = (0, Instant::now());
+        let mut deleted = 0;
         'all: for load in &mut loads {
             for number in load.numbers().into_iter().step_by(2) {
-                loop {
-                    let result = load.delete(keyspace, number);
-                    if self.try_to("a delete", result)? {
-                        break;
-                    }
-                    // A flush that had begun may have what the reserve was, until it has freed more.
-                    if deleted >= least || begun.elapsed() > PATIENCE {
-                        break 'all;
-                    }
-                    std::thread::sleep(Duration::from_millis(20));
+                let result = load.delete(keyspace, number);
+                if !self.try_to("a delete", result)? {
+                    break 'all;
                 }
                 deleted += 1;
             }
         }
         self.loads = loads;
+        // Without order, deletes free nothing until a collection has room for what it copies.
+        let least = if reserved && has_order(keyspace) { 50 } else { 0 };
         ensure!(deleted >= least, "P5: {deleted} deletes went through, with a reserve");
         self.look(keyspace)?;
         let flushed = db.flush();
