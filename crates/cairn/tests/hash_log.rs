@@ -1,9 +1,10 @@
 //! Keyspaces without order: against a map, through flushes, collections, snapshots and openings; what is refused; and what an index takes.
 
-use cairn::env::{Env, Rng, SimEnv};
+use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, Rng, SimEnv};
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset, Slice, Snapshot};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -222,6 +223,47 @@ fn collections_bound_the_space_of_overwrites() {
     let bytes: u64 = files.iter().map(|name| env.len(format!("/db/{name}").as_ref()).unwrap_or(0)).sum();
     assert!(bytes < 4 * live as u64 + (4 << 20), "{bytes} bytes for {live} live ones");
     assert!(Reads::Now(&hashed).entries() == newest);
+}
+
+/// A full disk or a lack of file handles is no reason to leave files alone.
+#[test]
+fn collections_go_on_after_errors_that_say_nothing_about_files() {
+    for fault in [Fault::ENOSPC, Fault::EMFILE] {
+        let env = SimEnv::new(1);
+        let Store { env, db, hashed, .. } = open(&env);
+        let (fails, failed) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(0)));
+        let (fail, count, reads) = (fails.clone(), failed.clone(), AtomicBool::new(false));
+        // A collection reads hint files before it begins one, a flush reads none.
+        env.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
+            if op.phase != Phase::Before || !op.path.to_string_lossy().ends_with(".hnt") {
+                return None;
+            }
+            match op.kind {
+                OpKind::Open => reads.store(true, Ordering::Relaxed),
+                OpKind::Create if reads.swap(false, Ordering::Relaxed) && fail.load(Ordering::Relaxed) => {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    return Some(fault);
+                }
+                _ => {}
+            }
+            None
+        })));
+        let mut newest = Map::new();
+        for i in 0..10_000u64 {
+            let (key, value) = ((i % 500).to_be_bytes().to_vec(), i.to_le_bytes().repeat(16));
+            hashed.put(&key, &value).unwrap();
+            newest.insert(key, value);
+        }
+        let of_fault = db.wait_idle();
+        assert!(failed.load(Ordering::Relaxed) > 5, "{fault:?}: {failed:?} {of_fault:?}");
+        fails.store(false, Ordering::Relaxed);
+        db.wait_idle().unwrap();
+        let names = env.list("/db".as_ref()).unwrap();
+        let bytes: u64 = names.iter().map(|name| env.len(format!("/db/{name}").as_ref()).unwrap_or(0)).sum();
+        let live: usize = newest.iter().map(|(key, value)| key.len() + value.len()).sum();
+        assert!(bytes < 4 * live as u64 + (1 << 20), "{fault:?}: {bytes} bytes for {live} live ones");
+        assert!(Reads::Now(&hashed).entries() == newest);
+    }
 }
 
 /// Collections move entries under an iterator, which shows what there was; their files stay until it ends. Over a keyspace that was dropped it goes

@@ -32,6 +32,9 @@ const MAX_LIVE_BYTES: std::ops::RangeInclusive<u64> = 64 << 20..=256 << 20;
 /// whether it should rest.
 const PORTION: u64 = 256 << 10;
 
+/// What a live value takes on the disk beside its bytes, about: the record around it, and a hint or a key.
+const PER_ENTRY: u64 = 48;
+
 /// Below this percentage of dead bytes, which are estimated, nothing is collected, unless the number of dead entries is the reason.
 const LEAST_GARBAGE_PERCENT: u32 = 5;
 
@@ -136,7 +139,9 @@ impl DbInner {
         }
         let mut at = 0..;
         files.retain(|_| picked.contains(&at.next().expect("endless")));
-        let live = files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.live_bytes));
+        let live = files.iter().fold(0, |sum: u64, file| {
+            sum.saturating_add(file.live_bytes).saturating_add(file.live_count.saturating_mul(PER_ENTRY))
+        });
         self.has_room_for(live).then_some(files)
     }
 
@@ -256,7 +261,9 @@ impl DbInner {
 
     /// Whether `error` is one of reading `files`, after which they are not collected again.
     fn gives_up(&self, files: &[FileUse], error: &Error) -> bool {
-        if matches!(error.kind(), ErrorKind::Closed | ErrorKind::ReadOnly) {
+        // An error of writing, or of the process, says nothing about the files.
+        let is_other = matches!(error.kind(), ErrorKind::Closed | ErrorKind::ReadOnly | ErrorKind::NoSpace);
+        if is_other || error.is_too_many_open_files() {
             return false;
         }
         let given_up =
