@@ -100,9 +100,7 @@ pub struct Zipf(rand_distr::Zipf<f64>);
 impl Zipf {
     /// Numbers below `num`. YCSB uses the exponent 0.99.
     pub fn new(num: u64, exponent: f64) -> Zipf {
-        Zipf(
-            rand_distr::Zipf::new(num.max(1) as f64, exponent).expect("the exponents are positive constants"),
-        )
+        Zipf(rand_distr::Zipf::new(num.max(1) as f64, exponent).expect("the exponents are not negative"))
     }
 
     /// The next number.

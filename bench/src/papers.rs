@@ -1,6 +1,10 @@
 //! The experiments of the papers behind Cairn: what each measured and found, and the workloads that repeat it at the scale of this machine.
 
-use Figure::{CpuPerOp, IoAmp, Mean, Memory, P95, P99, Puts, Seconds, Space, Throughput, WriteAmp};
+use crate::workload::{Kind, Work, Workload};
+use Figure::{
+    CpuPerOp, FileMean, FileMedian, FileP90, FileP95, IoAmp, Mean, Memory, P95, P99, Puts, Seconds, Space,
+    Throughput, WriteAmp,
+};
 
 /// A paper, and the engines that its experiments are run on.
 pub struct Paper {
@@ -12,7 +16,7 @@ pub struct Paper {
     pub source: &'static str,
     /// The machine of the paper, and what its figures are.
     pub about: &'static str,
-    /// The engines.
+    /// The engines of experiments that name none.
     pub engines: &'static [&'static str],
     /// The experiments.
     pub experiments: &'static [Experiment],
@@ -56,25 +60,68 @@ pub enum Figure {
     P99,
     /// Puts a second beside queries.
     Puts,
+    /// Lengths of the files that hold the entries.
+    FileMean,
+    FileMedian,
+    FileP90,
+    FileP95,
 }
 
 impl Paper {
-    /// The groups that its experiments need.
-    pub fn groups(&self) -> impl Iterator<Item = &'static str> {
-        self.experiments.iter().flat_map(|experiment| experiment.ours).map(|measure| measure.0)
+    /// The figures of its experiments, with the engines that each is shown of.
+    fn figures(&self) -> impl Iterator<Item = (&'static Measure, &'static [&'static str])> {
+        let engines = self.engines;
+        let of = move |experiment: &'static Experiment| {
+            let engines = if experiment.engines.is_empty() { engines } else { experiment.engines };
+            experiment.ours.iter().map(move |measure| (measure, engines))
+        };
+        self.experiments.iter().flat_map(of)
+    }
+
+    /// Whether an experiment has a figure of this group.
+    pub fn needs(&self, group: &str) -> bool {
+        self.figures().any(|(measure, _)| measure.0 == group)
+    }
+
+    /// Whether an experiment runs on this engine.
+    pub fn compares(&self, engine: &str) -> bool {
+        self.figures().any(|(_, engines)| engines.contains(&engine))
+    }
+
+    /// Whether an experiment has a figure of this group on this engine.
+    pub fn has(&self, group: &str, engine: &str) -> bool {
+        self.figures().any(|(measure, engines)| measure.0 == group && engines.contains(&engine))
+    }
+
+    /// Whether its experiments need a workload of a group: all that write, and of those that only read the ones with a figure.
+    pub fn needs_workload(&self, group: &str, name: &str, workload: Workload) -> bool {
+        let only_reads = match workload.work() {
+            Work::Mix(kinds, _) => {
+                kinds.iter().all(|(kind, _)| kind.reads() && !matches!(kind, Kind::Modify | Kind::Transfer))
+            }
+            Work::Walk { .. } => true,
+            Work::History { .. } => false,
+        };
+        !only_reads || self.figures().any(|(measure, _)| (measure.0, measure.1) == (group, name))
     }
 }
 
-/// Whether an experiment of a paper runs in `group`.
-pub fn needs(group: &str) -> bool {
-    PAPERS.iter().any(|paper| paper.groups().any(|of_paper| of_paper == group))
+/// The papers that a name of groups means: `papers` all of them, `papers-report` and the like one; none if it is another name.
+pub fn named(name: &str) -> &'static [Paper] {
+    match name.strip_prefix("papers") {
+        Some("") => &PAPERS,
+        Some(rest) => {
+            let one = PAPERS.iter().position(|paper| rest.strip_prefix('-') == Some(paper.file));
+            one.map_or(&[], |at| &PAPERS[at..=at])
+        }
+        None => &[],
+    }
 }
 
-/// Whether an experiment of a paper runs in `group`, and on `engine`.
-pub fn has(group: &str, engine: &str) -> bool {
-    PAPERS
-        .iter()
-        .any(|paper| paper.engines.contains(&engine) && paper.groups().any(|of_paper| of_paper == group))
+/// The names of groups that mean papers.
+pub fn names() -> impl Iterator<Item = String> {
+    let of_papers = PAPERS.iter().map(|paper| format!("papers-{}", paper.file));
+    std::iter::once("papers".to_string()).chain(of_papers)
 }
 
 /// An experiment on the engines of its paper.
@@ -94,7 +141,7 @@ const fn on(engines: &'static [&'static str], experiment: Experiment) -> Experim
 }
 
 /// The papers.
-pub const PAPERS: [Paper; 4] = [
+pub static PAPERS: [Paper; 4] = [
     Paper {
         name: "PebblesDB",
         file: "pebblesdb",
@@ -190,8 +237,14 @@ const PEBBLESDB: &[Experiment] = &[
         "Figures 1 and 4(a)",
         "Write amplification: random puts and updates, 16 + 128 bytes, up to 500 M keys",
         "At 500 M keys PebblesDB writes 2.5 times less than RocksDB and HyperLevelDB, and 1.6 times less than LevelDB",
-        &[("dbbench-128", "fillrandom", WriteAmp), ("dbbench-128", "overwrite", WriteAmp)],
-        "",
+        &[
+            ("growth-eighth", "fillrandom", WriteAmp),
+            ("growth-half", "fillrandom", WriteAmp),
+            ("dbbench-128", "fillrandom", WriteAmp),
+            ("dbbench-128-4x", "fillrandom", WriteAmp),
+            ("dbbench-128", "overwrite", WriteAmp),
+        ],
+        "An eighth, a half, 1 and 2.7 times the number of keys of `dbbench-128`.",
     ),
     experiment(
         "Section 2.2",
@@ -204,8 +257,13 @@ const PEBBLESDB: &[Experiment] = &[
         "Table 1",
         "Sizes of tables after 50 M puts, in MB: mean, median, 90th and 95th percentile",
         "PebblesDB 17.23, 5.29, 51.06, 68.31; HyperLevelDB 13.33, 16.59, 16.60, 16.60",
-        &[],
-        "Says how a tree is divided, not what that costs; the program does not read the files of engines.",
+        &[
+            ("dbbench-1024", "fillrandom", FileMean),
+            ("dbbench-1024", "fillrandom", FileMedian),
+            ("dbbench-1024", "fillrandom", FileP90),
+            ("dbbench-1024", "fillrandom", FileP95),
+        ],
+        "Of the files with the extension that has most bytes.",
     ),
     experiment(
         "Figure 4(b)",
@@ -223,8 +281,8 @@ const PEBBLESDB: &[Experiment] = &[
         "Section 5.2, range queries",
         "Seeks with 50 entries right after puts",
         "PebblesDB 15 % slower than HyperLevelDB, 11 % with 1,000 entries",
-        &[("dbbench-1024", "seekrandom-50", Throughput), ("dbbench-128", "seekrandom-50", Throughput)],
-        "Other reads come between here. Scans of 1,000 entries are not a workload of their own.",
+        &[("pebblesdb-scans", "scan-50", Throughput), ("pebblesdb-scans", "scan-1000", Throughput)],
+        "",
     ),
     experiment(
         "Figure 4(b), deletes",
@@ -312,17 +370,24 @@ const PEBBLESDB: &[Experiment] = &[
         "Gets stay between 70 and 90 thousand a second, with 9,000 empty guards at the end",
         &[
             ("pebblesdb-series", "read-1", Throughput),
-            ("pebblesdb-series", "read-3", Throughput),
-            ("pebblesdb-series", "read-5", Throughput),
+            ("pebblesdb-series", "read-10", Throughput),
+            ("pebblesdb-series", "read-20", Throughput),
         ],
-        "Five windows.",
+        "Windows of an eighth of the keys of `dbbench-1024`; three of the windows are read.",
     ),
-    experiment(
-        "Section 5.2, optimizations",
-        "Seeks without parallel seeks and seek-based compaction; gets without filters",
-        "Range queries lose 66 % without both, 48 % with parallel seeks only, 7 % with seek-based compaction only; filters make gets 63 % faster",
-        &[],
-        "Not repeated by this program. ADRs 5 and 14 have what read-triggered compaction and reads in flight bring here, and the last paper below what filters do.",
+    on(
+        &["cairn-pebblesdb", "cairn-pebblesdb-no-seek-cost", "cairn-pebblesdb-no-filter"],
+        experiment(
+            "Section 5.2, optimizations",
+            "Seeks without parallel seeks and seek-based compaction; gets without filters",
+            "Range queries lose 66 % without both, 48 % with parallel seeks only, 7 % with seek-based compaction only; filters make gets 63 % faster",
+            &[
+                ("pebblesdb-scans", "scan-50", Throughput),
+                ("pebblesdb-scans", "scan-50-again", Throughput),
+                ("pebblesdb-scans", "readrandom", Throughput),
+            ],
+            "Reads in flight cannot be turned off; ADR 14 has what they bring.",
+        ),
     ),
     experiment(
         "Figure 5, table 3",
@@ -402,12 +467,18 @@ const PARALLAX: &[Experiment] = &[
             ("parallax-sd", "run-c", Throughput),
             ("parallax-sd", "run-d", Throughput),
             ("parallax-sd", "run-a", IoAmp),
+            ("parallax-sd", "run-b", IoAmp),
+            ("parallax-sd", "run-c", IoAmp),
+            ("parallax-sd", "run-d", IoAmp),
             ("parallax-md", "load-a", Throughput),
             ("parallax-md", "run-a", Throughput),
             ("parallax-md", "run-b", Throughput),
             ("parallax-md", "run-c", Throughput),
             ("parallax-md", "run-d", Throughput),
             ("parallax-md", "run-a", IoAmp),
+            ("parallax-md", "run-b", IoAmp),
+            ("parallax-md", "run-c", IoAmp),
+            ("parallax-md", "run-d", IoAmp),
         ],
         "",
     ),
@@ -493,8 +564,14 @@ const MNEME: &[Experiment] = &[
         "Figures 6.3(a) and (c)",
         "Time of insertion, at full speed and at other rates",
         "Mneme is significantly slower than LevelDB, which is also faster than RangeMerge",
-        &[("history-full-speed", "history-uniform", Puts)],
-        "Other rates are not repeated.",
+        &[
+            ("history-rate-25", "history-uniform", Puts),
+            ("history-rate-50", "history-uniform", Puts),
+            ("history-rate-100", "history-uniform", Puts),
+            ("history-rate-200", "history-uniform", Puts),
+            ("history-full-speed", "history-uniform", Puts),
+        ],
+        "Rates in thousands of puts a second, beside 200 queries a second; the others have 10.",
     ),
     experiment(
         "Figure 6.3(b)",
@@ -508,11 +585,17 @@ const MNEME: &[Experiment] = &[
         "Zipfian keys with exponents of 0 to 1.1",
         "Mneme about 15 queries a second whatever the exponent, LevelDB nearly none during large compactions",
         &[
+            ("history-zipf-0", "history-zipf", Mean),
+            ("history-zipf-0", "history-zipf", P99),
+            ("history-zipf-0.4", "history-zipf", Mean),
+            ("history-zipf-0.4", "history-zipf", P99),
             ("history-zipf", "history-zipf", Mean),
             ("history-zipf", "history-zipf", P95),
             ("history-zipf", "history-zipf", P99),
+            ("history-zipf-1.1", "history-zipf", Mean),
+            ("history-zipf-1.1", "history-zipf", P99),
         ],
-        "An exponent of 0.8.",
+        "`history-zipf` has an exponent of 0.8.",
     ),
     experiment(
         "Figure 6.6",
@@ -527,23 +610,31 @@ const MNEME: &[Experiment] = &[
     ),
     experiment(
         "Figure 6.7 and table 6.1",
-        "Half of the puts of new keys; keys of 16 and 100 bytes. Mean, 95th and 99th percentile in ms",
-        "16 bytes: Mneme 36.67, 127.82, 184.49, LevelDB 132.55, 316.20, 445.89; 100 bytes: Mneme 38.30, 130.97, 206.59, LevelDB 135.71, 334.82, 453.9",
+        "Half of the puts of new keys; keys of 16, 25, 50 and 100 bytes. Mean and 99th percentile in ms",
+        "Mneme 36.67, 184.49; 36.76, 180.94; 37.18, 190.44; 38.30, 206.59; LevelDB 132.55, 445.89; 129.87, 438.38; 150.317, 450.73; 135.71, 453.9",
         &[
             ("history-uniform", "history-uniform", Mean),
             ("history-uniform", "history-uniform", P99),
+            ("history-keys-25", "history-uniform", Mean),
+            ("history-keys-25", "history-uniform", P99),
+            ("history-keys-50", "history-uniform", Mean),
+            ("history-keys-50", "history-uniform", P99),
             ("history-long-keys", "history-uniform", Mean),
-            ("history-long-keys", "history-uniform", P95),
             ("history-long-keys", "history-uniform", P99),
         ],
-        "Keys of 25 and 50 bytes lie between.",
+        "",
     ),
     experiment(
         "Figure 6.8",
         "20 GB, a fifth and four fifths of the puts of new keys",
         "Mneme: nearly constant, well below 100 ms",
-        &[("history-new-80", "history-uniform", Mean), ("history-new-80", "history-uniform", P99)],
-        "The size is that of the other experiments.",
+        &[
+            ("history-twice-20", "history-uniform", Mean),
+            ("history-twice-20", "history-uniform", P99),
+            ("history-twice-80", "history-uniform", Mean),
+            ("history-twice-80", "history-uniform", P99),
+        ],
+        "Twice the history of the other experiments.",
     ),
 ];
 
@@ -594,7 +685,20 @@ const REPORT: &[Experiment] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suite::{Adjust, Scale, Step, groups};
+    use crate::suite::{Adjust, Scale, groups};
+
+    #[test]
+    fn only_what_has_a_figure_runs() {
+        let [pebblesdb, .., report] = &PAPERS;
+        let needs = |name, workload| pebblesdb.needs_workload("dbbench-128", name, workload);
+        assert!(needs("fillrandom", Workload::FillRandom) && needs("readrandom", Workload::ReadRandom));
+        assert!(needs("overwrite", Workload::Overwrite), "what writes changes what is read later");
+        assert!(!needs("readmissing", Workload::ReadMissing) && !needs("readseq", Workload::ReadSeq));
+        assert!(report.has("report", "memory-bst") && !report.has("sstable-files", "memory-bst"));
+        assert!(!report.needs("dbbench-128"));
+        assert_eq!((named("papers").len(), named("papers-mneme").len(), named("papers-x").len()), (4, 1, 0));
+        assert_eq!((named("papersmneme").len(), named("history").len()), (0, 0));
+    }
 
     #[test]
     fn every_measure_is_a_workload_and_every_engine_has_a_use() {
@@ -602,16 +706,16 @@ mod tests {
         for paper in &PAPERS {
             for (group, workload, _) in paper.experiments.iter().flat_map(|e| e.ours).chain(paper.picture) {
                 let group = groups.iter().find(|known| known.name == *group).expect(group);
-                assert!(group.steps.iter().map(Step::name).any(|name| name == *workload), "{workload}");
-                assert!(needs(&group.name));
+                let step = group.steps.iter().find(|step| step.name() == *workload).expect(workload);
+                assert!(paper.needs(&group.name));
+                assert!(paper.needs_workload(&group.name, workload, step.workload));
             }
             for experiment in paper.experiments {
-                assert!(experiment.engines.iter().all(|engine| paper.engines.contains(engine)));
                 let explained = !experiment.ours.is_empty() || !experiment.note.is_empty();
                 assert!(explained, "{}: {} is not repeated without a reason", paper.name, experiment.place);
             }
             for engine in paper.engines {
-                assert!(paper.groups().all(|group| has(group, engine)));
+                assert!(paper.compares(engine), "{engine}");
             }
         }
     }

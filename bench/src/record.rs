@@ -85,6 +85,9 @@ pub struct Record {
     pub space_bytes: u64,
     /// Disk space allocated to these files.
     pub space_allocated_bytes: u64,
+    /// Lengths of the files with the extension that has most bytes: those that hold the entries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<FileLengths>,
     /// Processor time of the process until the engine had settled.
     pub cpu_seconds: f64,
     /// Peak resident memory of the process during the workload.
@@ -133,6 +136,22 @@ pub struct Latency {
     pub p999: f64,
     /// The maximum.
     pub max: f64,
+}
+
+/// Lengths of files, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FileLengths {
+    /// Number of files.
+    pub count: u64,
+    /// The mean.
+    pub mean: f64,
+    /// The median.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 95th percentile.
+    pub p95: f64,
 }
 
 /// The threads that write beside the readers.
@@ -273,6 +292,18 @@ pub enum Line {
     },
 }
 
+impl FileLengths {
+    /// Of these lengths; `None` without any.
+    pub fn of(mut lengths: Vec<u64>) -> Option<FileLengths> {
+        lengths.sort_unstable();
+        let last = lengths.len().checked_sub(1)?;
+        let at = |quantile: f64| lengths[(quantile * last as f64).round() as usize] as f64;
+        let count = lengths.len() as u64;
+        let mean = lengths.iter().sum::<u64>() as f64 / count as f64;
+        Some(FileLengths { count, mean, p50: at(0.5), p90: at(0.9), p95: at(0.95) })
+    }
+}
+
 impl Latency {
     /// The latencies of a histogram of nanoseconds.
     pub fn of(nanos: &Histogram<u64>) -> Latency {
@@ -318,6 +349,14 @@ mod tests {
         assert!(near(lat.p999, 999.0) && near(lat.max, 1000.0) && near(lat.mean, 500.5), "{lat:?}");
         let curve = curve(&nanos);
         assert!(curve.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{curve:?}");
+    }
+
+    #[test]
+    fn lengths_of_files() {
+        let lengths = FileLengths::of((0..=100).rev().collect()).unwrap();
+        assert_eq!(lengths, FileLengths { count: 101, mean: 50.0, p50: 50.0, p90: 90.0, p95: 95.0 });
+        assert_eq!(FileLengths::of(vec![7]).unwrap().p95, 7.0);
+        assert_eq!(FileLengths::of(Vec::new()), None);
     }
 
     #[test]

@@ -9,11 +9,12 @@ use crate::engine::{Engine, Error, Kind, RequestedSettings, Result, Stalls};
 use crate::generate::{Shuffle, Values, seed_of};
 use crate::machine::Busy;
 use crate::process::{self, KernelIo};
-use crate::record::{Contents, Latency, Record, Settings, Writer, curve, rate};
+use crate::record::{Contents, FileLengths, Latency, Record, Settings, Writer, curve, rate};
 use crate::suite::{Group, Step};
 use crate::workload::{Work, Workload};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -227,6 +228,7 @@ impl<'a> Session<'a> {
         let cpu = after.cpu - before.cpu;
         let busy_others = before.busy.others(cpu);
         let (space_bytes, space_allocated_bytes) = space(self.dir)?;
+        let files = FileLengths::of(lengths_of_main_files(self.dir)?);
         let (tally, seconds) = (&outcome.tally, outcome.time.as_secs_f64());
         let user_bytes = tally.bytes_put + outcome.writer.as_ref().map_or(0, |w| w.0.bytes_put);
         let engine_write_bytes = after.written.zip(before.written).map(|(after, before)| after - before);
@@ -271,6 +273,7 @@ impl<'a> Session<'a> {
             engine_write_bytes,
             space_bytes,
             space_allocated_bytes,
+            files,
             cpu_seconds: cpu.as_secs_f64(),
             rss_peak_bytes: process::peak_memory(),
             busy_others,
@@ -326,19 +329,31 @@ pub fn sum_up(engine: &dyn Engine, has_versions: bool) -> Result<Contents> {
 /// Sizes of all files under `dir`: total length, and allocated space.
 pub fn space(dir: &Path) -> Result<(u64, u64)> {
     let mut sum = (0, 0);
+    each_file(dir, &mut |_, metadata| sum = (sum.0 + metadata.len(), sum.1 + allocated(metadata)))?;
+    Ok(sum)
+}
+
+/// Lengths of the files under `dir` with the extension that has most bytes: tables, or segments of values.
+fn lengths_of_main_files(dir: &Path) -> Result<Vec<u64>> {
+    let mut by_extension = BTreeMap::<_, Vec<u64>>::new();
+    each_file(dir, &mut |path, metadata| {
+        by_extension.entry(path.extension().map(ToOwned::to_owned)).or_default().push(metadata.len());
+    })?;
+    Ok(by_extension.into_values().max_by_key(|lengths| lengths.iter().sum::<u64>()).unwrap_or_default())
+}
+
+fn each_file(dir: &Path, visit: &mut dyn FnMut(&Path, &fs::Metadata)) -> Result<()> {
     for entry in fs::read_dir(dir)? {
         // A file may be removed concurrently.
         let Ok((path, metadata)) = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?))) else {
             continue;
         };
-        if metadata.is_dir() {
-            let below = space(&path)?;
-            sum = (sum.0 + below.0, sum.1 + below.1);
-        } else {
-            sum = (sum.0 + metadata.len(), sum.1 + allocated(&metadata));
+        match metadata.is_dir() {
+            true => each_file(&path, visit)?,
+            false => visit(&path, &metadata),
         }
     }
-    Ok(sum)
+    Ok(())
 }
 
 #[cfg(unix)]

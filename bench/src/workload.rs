@@ -112,13 +112,13 @@ pub enum Work {
 /// How the keys of a history are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum HistoryKeys {
-    /// By a Zipf distribution with this exponent.
-    Zipf(f64),
+    /// By a Zipf distribution ([`Rates::exponent`]; section 6.4.1).
+    Zipf,
     /// Some of the puts create a key ([`Rates::new_percent`]), the others use any existing key (sections 6.4.2 and 6.5).
     Uniform,
 }
 
-/// The schedule of a history.
+/// The schedule of a history, and the parameters of its choice of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
     /// Puts per second.
@@ -127,12 +127,14 @@ pub struct Rates {
     pub queries: f64,
     /// Percentage of the puts that create a key, with a uniform choice.
     pub new_percent: u64,
+    /// Exponent of the distribution, with a zipfian choice.
+    pub exponent: f64,
 }
 
 impl Rates {
-    /// Half of the puts create a key.
+    /// Half of the puts create a key; an exponent of 0.8.
     pub fn new(puts: f64, queries: f64) -> Rates {
-        Rates { puts, queries, new_percent: 50 }
+        Rates { puts, queries, new_percent: 50, exponent: 0.8 }
     }
 
     /// The number of puts beside this number of queries.
@@ -205,7 +207,7 @@ workloads! {
     YcsbF, "ycsb-f", "YCSB F: half reads, half read-modify-writes, zipfian",
         Mix(&[(Read, 50), (Modify, 50)], Zipfian);
     HistoryZipf, "history-zipf", "Versions put at a fixed rate with a zipfian choice of keys, with concurrent queries by time",
-        History { keys: HistoryKeys::Zipf(0.8) };
+        History { keys: HistoryKeys::Zipf };
     HistoryUniform, "history-uniform", "Versions put at a fixed rate, half of them of new keys, with concurrent queries by time",
         History { keys: HistoryKeys::Uniform };
     TenEach, "ten-each", "Reads, writes or deletes each key ten times, in random order",

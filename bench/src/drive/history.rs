@@ -29,8 +29,8 @@ impl Chooser {
     fn new(job: &Job<'_>, keys: HistoryKeys, part: &str) -> Chooser {
         let zipf = match keys {
             // Puts and queries have the same frequent keys.
-            HistoryKeys::Zipf(exponent) => {
-                Some((Zipf::new(job.num, exponent), Shuffle::new(job.num, job.seed)))
+            HistoryKeys::Zipf => {
+                Some((Zipf::new(job.num, rates(job).exponent), Shuffle::new(job.num, job.seed)))
             }
             HistoryKeys::Uniform => None,
         };
@@ -106,7 +106,7 @@ pub(crate) fn put_at_rate(job: &Job<'_>, common: &Common, keys: HistoryKeys) -> 
 
 /// The thread that queries versions.
 pub(crate) fn query_at_rate(job: &Job<'_>, common: &Common, keys: HistoryKeys) -> Result<Share> {
-    let Rates { puts, queries: rate, new_percent } = rates(job);
+    let Rates { puts, queries: rate, new_percent, .. } = rates(job);
     let chooser = Chooser::new(job, keys, "queries");
     let times = seed_of(job.seed, "times", 0);
     let mut key = keys_of(job);

@@ -86,6 +86,22 @@ pub fn kinds() -> Vec<Kind> {
             version,
             open: |dir, requested| open(dir, requested, Preset::PebblesDb),
         },
+        Kind {
+            name: "cairn-pebblesdb-no-filter",
+            title: "Cairn, as in the PebblesDB paper without filters",
+            version,
+            open: |dir, requested| {
+                open_with(dir, requested, keyspace(requested, Preset::PebblesDb).filter_bits_per_key(0))
+            },
+        },
+        Kind {
+            name: "cairn-pebblesdb-no-seek-cost",
+            title: "Cairn, as in the PebblesDB paper without seek-based compaction",
+            version,
+            open: |dir, requested| {
+                open_with(dir, requested, keyspace(requested, Preset::PebblesDb).seek_cost(0))
+            },
+        },
     ]
 }
 

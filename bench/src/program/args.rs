@@ -2,6 +2,7 @@
 
 use super::text::{Limit, parse_limit, parse_size};
 use bench::engine::RequestedSettings;
+use bench::papers::{self, Paper};
 use bench::suite::{Group, Scale, family_of};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -86,11 +87,14 @@ pub struct RunArgs {
     /// Append to the results in --out
     #[arg(long, requires = "out")]
     pub append: bool,
+    /// Number of the first round: with --append, a further round of the same workloads
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub first_round: u32,
     /// Write only results, no report
     #[arg(long)]
     pub no_report: bool,
     /// Also write a short report in Markdown to this directory, in place of an earlier one: README.md, tables.md, a
-    /// few pictures; with `--groups papers`, the page of the papers' experiments
+    /// few pictures; with `--groups papers`, or the groups of one paper, the page of the papers' experiments
     #[arg(long, value_name = "DIR")]
     pub page: Option<PathBuf>,
     #[command(flatten)]
@@ -168,9 +172,12 @@ impl RunArgs {
         if self.quick { Scale::Quick } else { self.scale }
     }
 
-    /// Whether it repeats the experiments of the papers, each on the engines that its paper is about.
-    pub fn is_papers(&self) -> bool {
-        self.groups == ["papers"]
+    /// The papers whose experiments it repeats, each on the engines that the experiment is about; none if other groups are named.
+    pub fn papers(&self) -> &'static [Paper] {
+        match &self.groups[..] {
+            [name] => papers::named(name),
+            _ => &[],
+        }
     }
 
     /// Whether groups are named, all of one family.

@@ -217,6 +217,54 @@ pub const SPACE_AMP: Metric = Metric {
     show: format::times,
 };
 
+/// Mean length of the files with the most bytes.
+pub const FILE_MEAN: Metric = Metric {
+    key: "file-mean",
+    name: "Mean file",
+    head: "mean file",
+    means: "Mean length of the files with the extension that has most bytes.",
+    more_is_better: false,
+    highest: false,
+    of: |record| record.files.map(|files| files.mean),
+    show: format::bytes,
+};
+
+/// Median length of the files with the most bytes.
+pub const FILE_MEDIAN: Metric = Metric {
+    key: "file-median",
+    name: "Median file",
+    head: "median file",
+    means: "Median length of the files with the extension that has most bytes.",
+    more_is_better: false,
+    highest: false,
+    of: |record| record.files.map(|files| files.p50),
+    show: format::bytes,
+};
+
+/// 90th percentile of the length of the files with the most bytes.
+pub const FILE_P90: Metric = Metric {
+    key: "file-p90",
+    name: "90th percentile of files",
+    head: "p90 file",
+    means: "90th percentile of the length of the files with the extension that has most bytes.",
+    more_is_better: false,
+    highest: false,
+    of: |record| record.files.map(|files| files.p90),
+    show: format::bytes,
+};
+
+/// 95th percentile of the length of the files with the most bytes.
+pub const FILE_P95: Metric = Metric {
+    key: "file-p95",
+    name: "95th percentile of files",
+    head: "p95 file",
+    means: "95th percentile of the length of the files with the extension that has most bytes.",
+    more_is_better: false,
+    highest: false,
+    of: |record| record.files.map(|files| files.p95),
+    show: format::bytes,
+};
+
 /// Use of the machine by other processes.
 pub const BUSY_OTHERS: Metric = Metric {
     key: "busy-others",

@@ -138,5 +138,9 @@ fn metric_of((_, _, figure): &Measure) -> &'static Metric {
         papers::Figure::P95 => &metric::P95,
         papers::Figure::P99 => &metric::P99,
         papers::Figure::Puts => &metric::PUTS,
+        papers::Figure::FileMean => &metric::FILE_MEAN,
+        papers::Figure::FileMedian => &metric::FILE_MEDIAN,
+        papers::Figure::FileP90 => &metric::FILE_P90,
+        papers::Figure::FileP95 => &metric::FILE_P95,
     }
 }

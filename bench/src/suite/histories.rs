@@ -12,7 +12,7 @@ const FULL_SPEED: f64 = 1e6;
 pub fn groups(plan: &Plan<'_>) -> Vec<Group> {
     let size = &plan.size;
     let mut groups = Vec::new();
-    groups.extend(histories(size).map(|history| Group {
+    groups.extend(histories(size).into_iter().map(|history| Group {
         key_size: history.key_size,
         on_request: history.on_request,
         seconds_max: plan.adjust.seconds_max.or(history.seconds_max).or(Some(size.seconds_max)),
@@ -54,7 +54,15 @@ struct History {
     on_request: bool,
 }
 
-fn histories(size: &Size) -> [History; 9] {
+/// Puts a second at which the time of insertion is measured, beside full speed (section 6.3).
+const PUT_RATES: [(&str, f64); 4] = [
+    ("history-rate-25", 25_000.0),
+    ("history-rate-50", 50_000.0),
+    ("history-rate-100", 100_000.0),
+    ("history-rate-200", 200_000.0),
+];
+
+fn histories(size: &Size) -> Vec<History> {
     let history = |name, title, workload| History {
         name,
         title,
@@ -69,6 +77,13 @@ fn histories(size: &Size) -> [History; 9] {
     let uniform = |name, title| history(name, title, Workload::HistoryUniform);
     let new =
         |new_percent, history: History| History { rates: Rates { new_percent, ..history.rates }, ..history };
+    let named = |history: History| History { on_request: true, ..history };
+    let zipf = |exponent, name, title| {
+        let history = history(name, title, Workload::HistoryZipf);
+        named(History { rates: Rates { exponent, ..history.rates }, ..history })
+    };
+    let keys = |key_size, name, title| named(History { key_size, ..uniform(name, title) });
+    let twice = |history: History| History { seconds: 2.0 * history.seconds, ..named(history) };
     // The scale of the thesis: 2.5 million puts, 20 queries a second (section 6.2).
     let thesis_rates = Rates::new(2_500.0, 20.0);
     let thesis_seconds = 1000.0 * size.history_seconds / Scale::Full.size().history_seconds;
@@ -84,7 +99,12 @@ fn histories(size: &Size) -> [History; 9] {
         seconds: puts / FULL_SPEED,
         ..history
     };
-    let histories = [
+    let rate = |(name, puts): (&'static str, f64)| {
+        let all = size.history_rates.puts * size.history_seconds;
+        let history = uniform(name, "History of versions, uniform, at another rate");
+        named(History { rates: Rates { puts, ..history.rates }, seconds: all / puts, ..history })
+    };
+    let mut histories = vec![
         history("history-zipf", "History of versions, zipfian", Workload::HistoryZipf),
         uniform("history-uniform", "History of versions, uniform, half of the puts of new keys"),
         new(20, uniform("history-new-20", "History of versions, uniform, a fifth of the puts of new keys")),
@@ -113,7 +133,23 @@ fn histories(size: &Size) -> [History; 9] {
             )
         },
     ];
-    histories.map(|history| {
+    histories.extend([
+        zipf(0.0, "history-zipf-0", "History of versions, zipfian with an exponent of 0"),
+        zipf(0.4, "history-zipf-0.4", "History of versions, zipfian with an exponent of 0.4"),
+        zipf(1.1, "history-zipf-1.1", "History of versions, zipfian with an exponent of 1.1"),
+        keys(25, "history-keys-25", "History of versions, uniform, keys of 25 bytes"),
+        keys(50, "history-keys-50", "History of versions, uniform, keys of 50 bytes"),
+        twice(new(
+            20,
+            uniform("history-twice-20", "Twice the history, uniform, a fifth of the puts of new keys"),
+        )),
+        twice(new(
+            80,
+            uniform("history-twice-80", "Twice the history, uniform, four fifths of the puts of new keys"),
+        )),
+    ]);
+    histories.extend(PUT_RATES.map(rate));
+    let about = |history: History| {
         let Rates { puts, queries, .. } = history.rates;
         let named = if history.on_request { " Runs only when it or its family is named." } else { "" };
         if puts == FULL_SPEED {
@@ -130,7 +166,8 @@ fn histories(size: &Size) -> [History; 9] {
              the moment at which the operation was due.{named}"
         );
         History { about, ..history }
-    })
+    };
+    histories.into_iter().map(about).collect()
 }
 
 /// Reads when each key has one version, then when it has ten.

@@ -16,17 +16,24 @@ pub fn groups(plan: &Plan<'_>) -> Vec<Group> {
     experiments(&plan.size, large.0).map(group).into()
 }
 
+/// Windows of keys that come and go.
+const WINDOWS: u64 = 20;
+
 /// Name, title, description, number of keys, and steps.
 type Experiment = (&'static str, &'static str, &'static str, u64, Vec<Step>);
 
-fn experiments(size: &Size, num: u64) -> [Experiment; 5] {
+fn experiments(size: &Size, num: u64) -> [Experiment; 6] {
     use Workload::*;
     let step = |workload, num, ops, label: &str| Step::new(workload, num, ops).label(label);
     let threads = |threads, step: Step| Step { threads, ..step };
+    let scan = |entries: u64, ops: u64, label: &str| Step {
+        seek_nexts: entries - 1,
+        ..step(SeekRandom, num, ops.max(1), label)
+    };
     let cached = (size.memory / 5).max(100);
     // A window of keys moves: the next keys are put and read, then deleted.
-    let window = num / 2;
-    let series = (0..5u64).flat_map(|round| {
+    let window = num / 8;
+    let series = (0..WINDOWS).flat_map(|round| {
         let (first, end) = (window * round, window * (round + 1));
         let insert = Step { first, ..Step::new(AgingInsert, end, window) };
         let read = Step { first, ..Step::new(ReadRandom, end, size.reads) };
@@ -51,6 +58,20 @@ fn experiments(size: &Size, num: u64) -> [Experiment; 5] {
                 step(FillRandom, num, num, "insert"),
                 step(Overwrite, num, num, "update-1"),
                 step(Overwrite, num, num, "update-2"),
+            ],
+        ),
+        (
+            "pebblesdb-scans",
+            "Scans after puts",
+            "PebblesDB, section 5.2: scans of 50 and of 1,000 entries right after puts in random order, again scans of 50, then gets: 16-byte \
+             keys, 1,024-byte values.",
+            num,
+            vec![
+                Step::new(FillRandom, num, num),
+                scan(50, size.seeks, "scan-50"),
+                scan(1000, size.seeks / 20, "scan-1000"),
+                scan(50, size.seeks, "scan-50-again"),
+                Step::new(ReadRandom, num, size.reads),
             ],
         ),
         (
@@ -86,9 +107,9 @@ fn experiments(size: &Size, num: u64) -> [Experiment; 5] {
         (
             "pebblesdb-series",
             "Keys that come and go",
-            "PebblesDB, section 5.2 (empty guards): keys in ascending order are put, read at random and deleted, five times, each time the keys \
+            "PebblesDB, section 5.2 (empty guards): keys in ascending order are put, read at random and deleted, twenty times, each time the keys \
              after those before: 16-byte keys, 1,024-byte values.",
-            window * 5,
+            window * WINDOWS,
             series.collect(),
         ),
     ]

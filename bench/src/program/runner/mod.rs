@@ -24,13 +24,14 @@ use bench::agreement;
 use bench::cgroup::Cgroup;
 use bench::engine::Kind;
 use bench::machine::{self, Busy};
-use bench::papers;
+use bench::papers::{self, Paper};
 use bench::record::{Line, Record, RunInfo};
 use bench::session::Event;
-use bench::suite::{Adjust, Group, groups};
+use bench::suite::{Adjust, Group, Step, groups};
 use place::Place;
 use results::Results;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -38,9 +39,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use turn::Fault;
-
-/// The name of all groups that repeat experiments of the papers.
-const PAPERS: &str = "papers";
 
 /// The engines of histories.
 const HISTORY: [&str; 4] = ["cairn-history", "rocksdb", "rocksdb-timestamps", "leveldb"];
@@ -83,12 +81,12 @@ fn chosen_engines(args: &RunArgs) -> Result<Vec<Kind>, Failure> {
     let by_default =
         |name: &str| !name.starts_with("cairn-") && !["range-merge", "rocksdb-timestamps"].contains(&name);
     let requested = |name: &str| args.engines.iter().any(|requested| requested == name);
-    let of_papers = |name: &str| papers::PAPERS.iter().any(|paper| paper.engines.contains(&name));
+    let of_papers = |name: &str| args.papers().iter().any(|paper| paper.compares(name));
     let histories = args.is_of_family("history");
     Ok(all
         .into_iter()
         .filter(|kind| match args.engines.is_empty() {
-            true if args.is_papers() => of_papers(kind.name),
+            true if !args.papers().is_empty() => of_papers(kind.name),
             true if histories => HISTORY.contains(&kind.name),
             true => by_default(kind.name),
             false => requested(kind.name),
@@ -106,7 +104,7 @@ fn chosen_groups(args: &RunArgs) -> Result<Vec<Group>, Failure> {
     }
     let adjust = Adjust { seed: args.seed, seconds_max: args.seconds_max, factor: args.factor };
     let mut groups = groups(args.scale(), &adjust);
-    let known: Vec<String> = with_families(&groups).into_iter().chain([PAPERS.to_string()]).collect();
+    let known: Vec<String> = with_families(&groups).into_iter().chain(papers::names()).collect();
     all_known("group", &args.groups, &known)?;
     let steps = || groups.iter().flat_map(|group| &group.steps);
     let workloads: BTreeSet<String> =
@@ -114,11 +112,16 @@ fn chosen_groups(args: &RunArgs) -> Result<Vec<Group>, Failure> {
     all_known("workload", &args.workloads, &workloads.into_iter().collect::<Vec<_>>())?;
     let named = |group: &Group| {
         let is = |name: &String| {
-            *name == group.name || name == group.family() || (name == PAPERS && papers::needs(&group.name))
+            *name == group.name
+                || name == group.family()
+                || papers::named(name).iter().any(|paper| paper.needs(&group.name))
         };
         args.groups.iter().any(is)
     };
     groups.retain(|group| if args.groups.is_empty() { !group.on_request } else { named(group) });
+    if !args.papers().is_empty() {
+        groups.iter_mut().for_each(|group| keep_steps_of(group, args.papers()));
+    }
     if !args.workloads.is_empty() {
         groups.iter_mut().for_each(|group| keep_steps(group, &args.workloads));
         groups.retain(|group| !group.steps.is_empty());
@@ -143,6 +146,17 @@ fn with_families(groups: &[Group]) -> Vec<String> {
         }
     }
     names
+}
+
+/// Keeps the steps that experiments of these papers need.
+fn keep_steps_of(group: &mut Group, papers: &[Paper]) {
+    let name = &group.name;
+    let needed = |step: &Step| {
+        papers
+            .iter()
+            .any(|paper| paper.needs(name) && paper.needs_workload(name, &step.name(), step.workload))
+    };
+    group.steps.retain(needed);
 }
 
 /// Keeps the named steps and the first one, the fill. Keeps none if none of them is named.
@@ -230,9 +244,9 @@ fn wait_for_calm(seconds: f64, interrupted: &AtomicBool, warnings: &mut Vec<Stri
 
 /// All turns: each round has each group, and each group has each engine. The first engine changes between groups
 /// and rounds.
-fn turns(engines: usize, groups: usize, rounds: u32) -> Vec<Turn> {
+fn turns(engines: usize, groups: usize, rounds: Range<u32>) -> Vec<Turn> {
     let mut turns = Vec::new();
-    for round in 1..=rounds {
+    for round in rounds {
         for group in 0..groups {
             let first = round as usize - 1 + group;
             turns.extend((0..engines).map(|i| Turn { round, group, engine: (first + i) % engines }));
@@ -258,9 +272,15 @@ impl Run<'_> {
     /// Runs all turns.
     fn all(&mut self) -> Result<(), Failure> {
         self.results.add(&Line::Run(self.info.clone())).map_err(Failure::System)?;
-        let mut turns = turns(self.engines.len(), self.groups.len(), self.info.rounds);
-        if self.args.is_papers() {
-            turns.retain(|turn| papers::has(&self.groups[turn.group].name, self.engines[turn.engine].name));
+        let rounds = self.args.first_round..self.args.first_round + self.info.rounds;
+        let mut turns = turns(self.engines.len(), self.groups.len(), rounds);
+        let papers = self.args.papers();
+        if !papers.is_empty() {
+            let (groups, engines) = (&self.groups, &self.engines);
+            let has = |turn: &Turn| {
+                papers.iter().any(|paper| paper.has(&groups[turn.group].name, engines[turn.engine].name))
+            };
+            turns.retain(has);
         }
         let names = self.engines.iter().map(|kind| kind.name.to_string()).collect();
         let mut progress = Progress::new(names, &self.groups, &turns);
@@ -365,7 +385,7 @@ impl Run<'_> {
             }
             // An interrupted run does not replace the report of a complete one.
             if let Some(page) = self.args.page.as_ref().filter(|_| finished.is_ok()) {
-                write_page(&lines, page, self.args.is_papers())?;
+                write_page(&lines, page, !self.args.papers().is_empty())?;
             }
         }
         // Ignore errors: the reader may have closed the pipe.
@@ -403,7 +423,7 @@ mod tests {
 
     #[test]
     fn no_engine_is_always_first() {
-        let turns = turns(3, 2, 3);
+        let turns = turns(3, 2, 1..4);
         assert_eq!(turns.len(), 18);
         for (at, turns) in turns.chunks(3).enumerate() {
             let engines: BTreeSet<usize> = turns.iter().map(|turn| turn.engine).collect();
