@@ -51,7 +51,22 @@ pub fn markdown(data: &Data<'_>, verdict: &Agreement<'_>, pictures: &[Figure]) -
             text += &describe(data, paper, experiment);
         }
     }
+    text += &not_repeated();
     text += &format!("\n{}\n", tables::escape(&verdict.to_string()));
+    text
+}
+
+/// All experiments that are not repeated, in one list.
+fn not_repeated() -> String {
+    let mut text = String::from(
+        "\n## What is not repeated\n\nAll experiments run on two processors, one disk and one file system, so none says how an engine uses more. Beside that:\n\n",
+    );
+    for paper in &PAPERS {
+        for experiment in paper.experiments.iter().filter(|experiment| experiment.ours.is_empty()) {
+            let Experiment { place, what, note, .. } = experiment;
+            text += &format!("- {}, {}: {what}. {note}\n", paper.name, place.to_lowercase());
+        }
+    }
     text
 }
 

@@ -48,6 +48,7 @@ mod scans;
 mod scrub;
 mod shapes;
 mod sizes;
+mod small_files;
 mod stalls;
 mod transactions;
 mod typed;

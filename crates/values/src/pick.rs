@@ -11,6 +11,15 @@ pub enum SegmentFile {
     Values(u64),
 }
 
+impl SegmentFile {
+    /// Its number, of which logs and value files have distinct ones: those of later files are greater.
+    fn number(self) -> u64 {
+        match self {
+            SegmentFile::Log(number) | SegmentFile::Values(number) => number,
+        }
+    }
+}
+
 /// A file with values, and the sum of the references to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileUse {
@@ -30,6 +39,8 @@ pub struct FileUse {
     pub dead_count: u64,
     /// It cannot be collected: a table that no version has any more, but a reader, refers to it; or it could not be read.
     pub pinned: bool,
+    /// Tables refer to values in it, not only indexes of keyspaces without order.
+    pub has_tables: bool,
 }
 
 /// What a value counts beside its bytes, because a collection has its place in memory.
@@ -99,6 +110,38 @@ pub fn pick_by_count(files: &[FileUse], max_live_bytes: u64) -> Vec<usize> {
     picked
 }
 
+/// The lengths below which files are merged, each with those of about its length: a byte is copied once for each.
+const SMALL: [u64; 3] = [16 << 10, 512 << 10, 16 << 20];
+
+/// So many small files of about one length are merged: so each takes the next length.
+pub const MERGED: usize = 32;
+
+/// The small files to merge into one, as indices, or none: of keyspaces without order, each flush leaves a file, however little is in it. The
+/// oldest files below one of the lengths [`SMALL`] are taken when [`MERGED`] of them are there, until `max_live_bytes` are alive in them.
+///
+/// Files to whose values tables refer are left alone: to find the references, a collection reads these tables, which may be all there are.
+pub fn pick_small(files: &[FileUse], max_live_bytes: u64) -> Vec<usize> {
+    let mut from = 0;
+    for below in SMALL {
+        // One of half the bytes is taken with nothing or leaves little room: it would be in the way of all others.
+        let may_merge = |file: &FileUse| !file.pinned && !file.has_tables && cost(file) <= max_live_bytes / 2;
+        let is_of_length = |file: &FileUse| (from..below).contains(&file.file_bytes);
+        let mut picked: Vec<usize> =
+            (0..files.len()).filter(|&i| is_of_length(&files[i]) && may_merge(&files[i])).collect();
+        if picked.len() >= MERGED {
+            picked.sort_by_key(|&i| files[i].file.number());
+            let mut sum: u64 = 0;
+            picked.retain(|&i| {
+                sum = sum.saturating_add(cost(&files[i]));
+                sum <= max_live_bytes
+            });
+            return picked;
+        }
+        from = below;
+    }
+    Vec::new()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,7 +158,39 @@ mod tests {
             live_count: 0,
             dead_count: 0,
             pinned: false,
+            has_tables: false,
         }
+    }
+
+    #[test]
+    fn small_files_are_merged_with_those_of_their_length() {
+        let many = |count: u64, bytes: u64| (0..count).map(move |number| used(number, bytes, bytes));
+        let few: Vec<FileUse> = many(31, 100).chain(many(31, 20 << 10)).chain(many(31, 1 << 20)).collect();
+        assert!(pick_small(&few, 1 << 30).is_empty(), "31 of each length");
+        let enough: Vec<FileUse> = few.iter().cloned().chain([used(40, 5 << 20, 5 << 20)]).collect();
+        assert_eq!(pick_small(&enough, 1 << 30), (62..94).collect::<Vec<_>>());
+        let large: Vec<FileUse> = many(100, 16 << 20).collect();
+        assert!(pick_small(&large, 1 << 40).is_empty(), "none is small");
+        // The oldest, until they are too many at once; all that fit, if there are more.
+        let backwards: Vec<FileUse> = (0..40).map(|n| used(100 - n, 1000, 1000)).collect();
+        assert_eq!(pick_small(&backwards, 3000), [39, 38, 37]);
+        assert_eq!(pick_small(&backwards, 1 << 30).len(), 40);
+        assert!(pick_small(&backwards, 1999).is_empty(), "two do not fit");
+    }
+
+    #[test]
+    fn files_that_cannot_be_merged_are_not_in_the_way_of_others() {
+        let others = |change: fn(&mut FileUse)| {
+            let mut files: Vec<FileUse> = (0..32).map(|n| used(n, 1000, 1000)).collect();
+            change(&mut files[7]);
+            let without = pick_small(&files, 1 << 20);
+            files.push(used(99, 1000, 1000));
+            (without.len(), pick_small(&files, 1 << 20).contains(&7))
+        };
+        assert_eq!(others(|_| ()), (32, true));
+        assert_eq!(others(|file| file.pinned = true), (0, false));
+        assert_eq!(others(|file| file.has_tables = true), (0, false));
+        assert_eq!(others(|file| file.dead_count = 1 << 20), (0, false));
     }
 
     #[test]

@@ -68,6 +68,8 @@ struct Holders {
     dead_count: u64,
     /// The number of tables that no version has, and a reader uses.
     obsolete: usize,
+    /// How many of the holders are indexes.
+    indexes: usize,
 }
 
 struct Holder {
@@ -75,8 +77,8 @@ struct Holder {
     opened: u32,
     bytes: u64,
     count: u64,
-    /// The number of dead entries, if the holder is an index.
-    dead: u64,
+    /// The number of dead entries, if the holder is an index and no table.
+    dead: Option<u64>,
     obsolete: bool,
 }
 
@@ -95,7 +97,7 @@ fn is_needed(segment: u64, oldest_log: u64) -> bool {
 
 impl Holder {
     fn new(bytes: u64, count: u64) -> Holder {
-        Holder { opened: 0, bytes, count, dead: 0, obsolete: false }
+        Holder { opened: 0, bytes, count, dead: None, obsolete: false }
     }
 }
 
@@ -204,7 +206,7 @@ impl Segments {
         }
         let holders = segments.entry(share.segment).or_default();
         let before =
-            holders.tables.get(&holder).map_or((0, 0, 0), |holder| (holder.bytes, holder.count, holder.dead));
+            holders.tables.get(&holder).map_or((0, 0, 0), |h| (h.bytes, h.count, h.dead.unwrap_or(0)));
         if before == (share.bytes, share.count, dead) && share.count > 0 {
             return;
         }
@@ -214,12 +216,13 @@ impl Segments {
         holders.dead_count = holders.dead_count.saturating_sub(before.2).saturating_add(dead);
         match share.count {
             0 => {
-                holders.tables.remove(&holder);
+                holders.indexes -= usize::from(holders.tables.remove(&holder).is_some());
                 dying.insert(share.segment);
             }
             count => {
                 let holder = holders.tables.entry(holder).or_insert_with(|| Holder::new(share.bytes, count));
-                (holder.bytes, holder.count, holder.dead) = (share.bytes, count, dead);
+                holders.indexes += usize::from(holder.dead.is_none());
+                (holder.bytes, holder.count, holder.dead) = (share.bytes, count, Some(dead));
             }
         }
     }
@@ -458,12 +461,14 @@ impl Segments {
                 dead_count: 0,
                 dead_bytes: file_bytes,
                 pinned: failures.get(&file).is_some_and(|&failures| failures >= UNREADABLE),
+                has_tables: false,
             });
             entry.segments.push(segment);
             entry.live_bytes = entry.live_bytes.saturating_add(holders.live_bytes);
             entry.live_count = entry.live_count.saturating_add(holders.live_count);
             entry.dead_count = entry.dead_count.saturating_add(holders.dead_count);
             entry.pinned |= holders.obsolete > 0;
+            entry.has_tables |= holders.tables.len() > holders.indexes;
             let used = match moved.get(&segment) {
                 // Keys, headers and maps belong to the values, to each its share of them. Rounded up, so that nothing is dead at first.
                 Some(moved) => {

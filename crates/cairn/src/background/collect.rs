@@ -22,7 +22,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use tree::{DatabaseEdit, LiveTable, tables_of};
-use values::{FileUse, Maps, SegmentFile, ValueFile, own_segment, pick, pick_by_count, value_file_name};
+use values::{FileUse, Maps, SegmentFile, ValueFile, own_segment, pick, pick_by_count, pick_small, value_file_name};
 
 /// Bounds of what one collection copies and has in memory, in bytes, unless a single file has more: an eighth of the memory budget between them. A
 /// keyspace without order has all its hint files read for each collection.
@@ -35,6 +35,9 @@ const PORTION: u64 = 256 << 10;
 /// What a live value takes on the disk beside its bytes, about: the record around it, and a hint or a key.
 const PER_ENTRY: u64 = 48;
 
+/// A merge of small files begins when the disk has room for so many times what it copies: flushes and deletes need the last of it.
+const MERGE_MARGIN: u64 = 4;
+
 /// Below this percentage of dead bytes, which are estimated, nothing is collected, unless the number of dead entries is the reason.
 const LEAST_GARBAGE_PERCENT: u32 = 5;
 
@@ -44,9 +47,17 @@ const MAX_DESCRIPTION: usize = 1 << 19;
 /// A collection looks whether it should rest after so many references.
 const REFERENCES_PER_REST: u64 = 1 << 14;
 
+/// Files that should be collected.
+struct Due {
+    files: Vec<FileUse>,
+    /// They are many and small, and nothing depends on it that they are merged soon.
+    is_merge: bool,
+}
+
 /// The files to collect, and the tables that refer to them.
 pub(crate) struct Collection {
     files: Vec<FileUse>,
+    is_merge: bool,
     tables: Vec<Arc<LiveTable>>,
     /// The keyspaces without order that have entries in the files.
     hashed: Vec<Arc<KeyspaceInner>>,
@@ -73,7 +84,7 @@ impl DbInner {
         if !self.tables.segments.take_changed() {
             return None;
         }
-        let due = self.due_files()?;
+        let Due { files: due, is_merge } = self.due_files()?;
         let _manifest = self.manifest.lock();
         let mut state = self.state.lock();
         // As they are now: since they were picked, tables, and with them segments, may have come to an end, or moved.
@@ -109,7 +120,7 @@ impl DbInner {
             state.keyspaces.values().map(|k| &k.inner).filter(has_entries).cloned().collect();
         state.collecting = true;
         state.jobs += 1;
-        Some(Collection { files, tables, hashed })
+        Some(Collection { files, is_merge, tables, hashed })
     }
 
     /// Whether a collection is due.
@@ -121,8 +132,9 @@ impl DbInner {
         due
     }
 
-    /// The files that should be collected, if the disk has room for what is alive in them.
-    fn due_files(&self) -> Option<Vec<FileUse>> {
+    /// The files that should be collected, if the disk has room for what is alive in them: because of what is dead in them, or else because they are
+    /// many and small.
+    fn due_files(&self) -> Option<Due> {
         let oldest_log = self.oldest_log();
         if planted(Bug::CollectPartOfFile) && oldest_log.is_multiple_of(2) {
             // While another thread, for which the next log is the oldest, goes on.
@@ -134,6 +146,10 @@ impl DbInner {
         if picked.is_empty() && self.an_index_is_full() {
             picked = pick_by_count(&files, most);
         }
+        let is_merge = picked.is_empty();
+        if is_merge && !self.disk_reserve.is_spent() {
+            picked = pick_small(&files, most);
+        }
         if picked.is_empty() {
             return None;
         }
@@ -142,7 +158,8 @@ impl DbInner {
         let live = files.iter().fold(0, |sum: u64, file| {
             sum.saturating_add(file.live_bytes).saturating_add(file.live_count.saturating_mul(PER_ENTRY))
         });
-        self.has_room_for(live).then_some(files)
+        let margin = if is_merge { MERGE_MARGIN } else { 1 };
+        self.has_room_for(live.saturating_mul(margin)).then_some(Due { files, is_merge })
     }
 
     /// Whether puts wait for a collection.
@@ -174,7 +191,7 @@ impl DbInner {
         let _watch = PanicGuard::new(self, "a collection");
         let mut result = self.collect(&collection);
         self.stop_if_sync_failed(&result);
-        if result.as_ref().is_err_and(|e| self.disk_reserve.release_for(e)) {
+        if !collection.is_merge && result.as_ref().is_err_and(|e| self.disk_reserve.release_for(e)) {
             result = Ok(());
         }
         self.tables.segments.note_change();
