@@ -225,3 +225,44 @@ pub fn collections() {
         assert_eq!(entries(space), ["0", "1", "2"].map(|text| (text.to_owned(), text.to_owned())));
     }
 }
+
+/// Collections move entries of a keyspace without order beside gets, gets at a snapshot, and iterators, which show each key once, as it is.
+#[test]
+fn readers_without_order_see_one_moment_beside_collections() {
+    check(hashed, 1600);
+}
+
+fn hashed() {
+    let stage = Arc::new(Stage::with_hash_log(1));
+    let put = |stage: &Stage, round: i64| {
+        let mut batch = stage.db.batch();
+        ["b", "d"].into_iter().for_each(|key| batch.put(&stage.spaces[0], key, wide(&round.to_string())));
+        stage.db.write(batch, Durability::Buffered).unwrap();
+    };
+    put(&stage, 0);
+    let other = stage.clone();
+    let writer = thread::spawn(move || {
+        for round in 1..4 {
+            put(&other, round);
+            other.db.flush().unwrap();
+        }
+    });
+    let number = |value: &[u8]| text(value).parse::<i64>().unwrap();
+    let mut newest = 0;
+    for _ in 0..3 {
+        let snapshot = stage.db.snapshot();
+        let look = || ["b", "d"].map(|key| snapshot.get(&stage.spaces[0], key).unwrap().map(|v| number(&v)));
+        let before = look();
+        assert!(before[0] == before[1] && before[0] >= Some(newest), "{before:?} after {newest}");
+        let shown: Vec<_> = stage.spaces[0].entries().map(|entry| entry.unwrap()).collect();
+        let mut keys: Vec<_> = shown.iter().map(|(key, _)| key.to_vec()).collect();
+        keys.sort();
+        assert_eq!(keys, [b"b", b"d"], "each key is shown once");
+        newest = shown.iter().map(|(_, value)| number(value)).min().expect("there are two");
+        assert!(Some(newest) >= before[0], "{newest} after {before:?}");
+        assert_eq!(look(), before, "an entry that a snapshot shows is gone");
+    }
+    writer.join().unwrap();
+    stage.db.wait_idle().unwrap();
+    assert_eq!(stage.spaces[0].get("b").unwrap().map(|value| number(&value)), Some(3));
+}

@@ -3,7 +3,7 @@
 
 use cairn::env::{Fault, OpInfo, OpKind, Phase, SimEnv, Survival};
 use cairn::{
-    Builder, Database, Durability, FilterDecision, FilterEntry, Keyspace, KeyspaceOptions, Options,
+    Builder, Database, Durability, Engine, FilterDecision, FilterEntry, Keyspace, KeyspaceOptions, Options,
     PlacementPolicy,
 };
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
@@ -120,6 +120,12 @@ impl Stage {
         let options = options(threads).value_garbage_percent(1);
         let outside = tiny().placement(PlacementPolicy::Hybrid).large_up_to(1.0);
         Stage::open(options, outside, Database::builder())
+    }
+
+    /// The same, whose first keyspace has no order, and is collected when little in it is dead.
+    pub fn with_hash_log(threads: usize) -> Stage {
+        let hashed = tiny().engine(Engine::HashLog);
+        Stage::open(options(threads).value_garbage_percent(1), hashed, Database::builder())
     }
 
     /// The same, whose first keyspace has a compaction filter that drops all entries.
