@@ -1,6 +1,5 @@
 //! [`Files`]: the list of files in which entries of an index are, with what is alive in each.
 
-use crate::place::MAX_FILES;
 use base::{Error, ErrorKind, Result};
 use std::collections::HashMap;
 use values::SegmentFile;
@@ -46,23 +45,19 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// The position of `file`, of `len` bytes, which is added if it is not there. A file that is added is used by nothing yet.
-    pub(crate) fn position(&mut self, file: SegmentFile, len: u64) -> Result<u32> {
+    /// The position of `file`, of `len` bytes, which is added if it is not there, and fewer than `most` are. A file that is added is used by nothing yet.
+    pub(crate) fn position(&mut self, file: SegmentFile, len: u64, most: usize) -> Result<u32> {
         if let Some(position) = self.positions.get(&file) {
             return Ok(*position);
         }
-        let position = match self.free.pop() {
-            Some(position) => position,
-            None if self.slots.len() < MAX_FILES => {
-                self.slots.push(None);
-                self.slots.len() as u32 - 1
-            }
-            None => {
-                let what =
-                    format!("the entries of a keyspace are in {MAX_FILES} files, and more are not possible");
-                return Err(Error::new(ErrorKind::Io, what));
-            }
-        };
+        if self.positions.len() >= most {
+            let what = format!("the entries of a keyspace are in {most} files, and more are not possible");
+            return Err(Error::new(ErrorKind::Io, what));
+        }
+        let position = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() as u32 - 1
+        });
         self.slots[position as usize] =
             Some(FileUse { file, len, slots: 0, live: 0, bytes: 0, count: 0, last_chunk: 0 });
         self.positions.insert(file, position);

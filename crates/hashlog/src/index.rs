@@ -11,7 +11,7 @@
 
 use crate::files::{FileUse, Files};
 use crate::leaf::{Change, Leaf, MAX_SLOTS, NewSlot};
-use crate::place::Place;
+use crate::place::{MAX_FILES, MAX_FLUSHED_FILES, Place};
 use base::Result;
 use parking_lot::RwLock;
 use record::ChunkPlace;
@@ -154,9 +154,17 @@ impl HashIndex {
     /// slots must follow.
     ///
     /// # Errors
-    /// `Io` if there are [`MAX_FILES`](crate::MAX_FILES) files already.
+    /// `Io` if there are [`MAX_FILES`] files already.
     pub fn add_file(&self, file: SegmentFile, len: u64) -> Result<u32> {
-        self.files.write().position(file, len)
+        self.files.write().position(file, len, MAX_FILES)
+    }
+
+    /// [`HashIndex::add_file`] for a flush.
+    ///
+    /// # Errors
+    /// `Io` if there are [`MAX_FLUSHED_FILES`] files already.
+    pub fn add_flushed_file(&self, file: SegmentFile, len: u64) -> Result<u32> {
+        self.files.write().position(file, len, MAX_FLUSHED_FILES)
     }
 
     /// Inserts the entries of a flush: all of them are newer than those that are there. `bytes`: those of the entries, by the position of their file.

@@ -22,5 +22,5 @@ pub use hints::{
 };
 pub use index::{Candidate, HashIndex};
 pub use leaf::{Change, NewSlot, Slot};
-pub use place::{MAX_FILES, MAX_OFFSET, Place, pack, unpack};
+pub use place::{MAX_FILES, MAX_FLUSHED_FILES, MAX_OFFSET, Place, pack, unpack};
 pub use resolve::{Resolved, is_seen, resolve};

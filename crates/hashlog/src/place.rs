@@ -10,6 +10,9 @@ const FILE_BITS: u32 = 64 - WITHIN_BITS - CHUNK_BITS;
 /// The number of files in which a keyspace may have entries at one time.
 pub const MAX_FILES: usize = 1 << FILE_BITS;
 
+/// The number of files from which on flushes add none: collections, which take files away, and openings add theirs first.
+pub const MAX_FLUSHED_FILES: usize = MAX_FILES - 1024;
+
 /// An entry can be in the first so many bytes of a file.
 pub const MAX_OFFSET: u64 = 1 << CHUNK_BITS;
 

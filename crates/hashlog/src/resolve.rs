@@ -85,7 +85,8 @@ pub fn resolve(
     // Deletes in front of others, with the number of these, whose places follow each other in `hidden`.
     let (mut deletes, mut hidden): (Vec<(Slot, usize)>, Vec<Place>) = (Vec::new(), Vec::new());
     let mut group = Vec::new();
-    for hint_file in hints.iter().filter(|hints| files.iter().any(|file| hints.is_about(*file))) {
+    let is_about = |hints: &&HintFile| hints.shares.iter().any(|share| positions.contains_key(&share.file));
+    for hint_file in hints.iter().filter(is_about) {
         read_shares(hint_file, reader, &positions, step, &mut |place, hint| {
             let slot = Slot { tag: index.tag_of(hint.key), place };
             index.group(slot.tag, &mut group);

@@ -11,15 +11,6 @@ pub enum SegmentFile {
     Values(u64),
 }
 
-impl SegmentFile {
-    /// Its number, of which logs and value files have distinct ones: those of later files are greater.
-    fn number(self) -> u64 {
-        match self {
-            SegmentFile::Log(number) | SegmentFile::Values(number) => number,
-        }
-    }
-}
-
 /// A file with values, and the sum of the references to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileUse {
@@ -110,26 +101,35 @@ pub fn pick_by_count(files: &[FileUse], max_live_bytes: u64) -> Vec<usize> {
     picked
 }
 
-/// The lengths below which files are merged, each with those of about its length: a byte is copied once for each.
-const SMALL: [u64; 3] = [16 << 10, 512 << 10, 16 << 20];
-
-/// So many small files of about one length are merged: so each takes the next length.
+/// So many small files of about one length are merged. Lengths are about the same if they are below one limit and not below the next, which is this
+/// part of it: so a file of merged ones usually is of the next length, and a byte is copied about once for each limit.
 pub const MERGED: usize = 32;
 
-/// The small files to merge into one, as indices, or none: of keyspaces without order, each flush leaves a file, however little is in it. The
-/// oldest files below one of the lengths [`SMALL`] are taken when [`MERGED`] of them are there, until `max_live_bytes` are alive in them.
+/// The least of these limits.
+const SMALLEST: u64 = 512;
+
+/// More files are not merged at once.
+const MOST_MERGED: usize = 1024;
+
+/// The small files to merge into one, as indices, or none: of keyspaces without order, each flush leaves a file, however little is in it. Files below
+/// `below` bytes are merged when [`MERGED`] of about one length are there: all of them, the smallest limit first, until `max_live_bytes` are alive
+/// in them, but at most 1,024.
 ///
 /// Files to whose values tables refer are left alone: to find the references, a collection reads these tables, which may be all there are.
-pub fn pick_small(files: &[FileUse], max_live_bytes: u64) -> Vec<usize> {
+pub fn pick_small(files: &[FileUse], below: u64, max_live_bytes: u64) -> Vec<usize> {
+    // A file of more than half of the bytes may be the only one that fits.
+    let may_merge = |file: &FileUse| !file.pinned && !file.has_tables && cost(file) <= max_live_bytes / 2;
+    let mut limits = vec![below];
+    while let Some(next) = limits.last().map(|limit| limit / MERGED as u64).filter(|next| *next >= SMALLEST) {
+        limits.push(next);
+    }
     let mut from = 0;
-    for below in SMALL {
-        // One of half the bytes is taken with nothing or leaves little room: it would be in the way of all others.
-        let may_merge = |file: &FileUse| !file.pinned && !file.has_tables && cost(file) <= max_live_bytes / 2;
+    for below in limits.into_iter().rev() {
         let is_of_length = |file: &FileUse| (from..below).contains(&file.file_bytes);
         let mut picked: Vec<usize> =
             (0..files.len()).filter(|&i| is_of_length(&files[i]) && may_merge(&files[i])).collect();
         if picked.len() >= MERGED {
-            picked.sort_by_key(|&i| files[i].file.number());
+            picked.truncate(MOST_MERGED);
             let mut sum: u64 = 0;
             picked.retain(|&i| {
                 sum = sum.saturating_add(cost(&files[i]));
@@ -164,18 +164,25 @@ mod tests {
 
     #[test]
     fn small_files_are_merged_with_those_of_their_length() {
+        const BELOW: u64 = 16 << 20;
         let many = |count: u64, bytes: u64| (0..count).map(move |number| used(number, bytes, bytes));
-        let few: Vec<FileUse> = many(31, 100).chain(many(31, 20 << 10)).chain(many(31, 1 << 20)).collect();
-        assert!(pick_small(&few, 1 << 30).is_empty(), "31 of each length");
-        let enough: Vec<FileUse> = few.iter().cloned().chain([used(40, 5 << 20, 5 << 20)]).collect();
-        assert_eq!(pick_small(&enough, 1 << 30), (62..94).collect::<Vec<_>>());
-        let large: Vec<FileUse> = many(100, 16 << 20).collect();
-        assert!(pick_small(&large, 1 << 40).is_empty(), "none is small");
-        // The oldest, until they are too many at once; all that fit, if there are more.
-        let backwards: Vec<FileUse> = (0..40).map(|n| used(100 - n, 1000, 1000)).collect();
-        assert_eq!(pick_small(&backwards, 3000), [39, 38, 37]);
-        assert_eq!(pick_small(&backwards, 1 << 30).len(), 40);
-        assert!(pick_small(&backwards, 1999).is_empty(), "two do not fit");
+        let few = [many(31, 100), many(31, 5000), many(31, 20 << 10), many(31, 1 << 20)];
+        let few: Vec<FileUse> = few.into_iter().flatten().collect();
+        assert!(pick_small(&few, BELOW, 1 << 30).is_empty(), "31 of each length");
+        let enough = |bytes| few.iter().cloned().chain([used(40, bytes, bytes)]).collect::<Vec<_>>();
+        let picks = |bytes| pick_small(&enough(bytes), BELOW, 1 << 30);
+        assert_eq!(picks(5 << 20), (93..125).collect::<Vec<_>>());
+        assert_eq!(picks((512 << 10) - 1), (62..93).chain([124]).collect::<Vec<_>>());
+        assert_eq!(picks(512), (31..62).chain([124]).collect::<Vec<_>>());
+        assert_eq!(picks(511), (0..31).chain([124]).collect::<Vec<_>>());
+        assert!(picks(BELOW).is_empty(), "it is not small");
+        assert!(pick_small(&enough(5 << 20), 1 << 20, 1 << 30).is_empty(), "with a smaller limit");
+        // Until they are too many at once; all that fit, if there are more.
+        let more: Vec<FileUse> = many(2000, 1000).collect();
+        assert_eq!(pick_small(&more, BELOW, 3000), [0, 1, 2]);
+        assert_eq!(pick_small(&more, BELOW, 1 << 30).len(), 1024);
+        assert!(pick_small(&more, BELOW, 1999).is_empty(), "two do not fit");
+        assert!(pick_small(&more, 0, 1 << 30).is_empty());
     }
 
     #[test]
@@ -183,9 +190,9 @@ mod tests {
         let others = |change: fn(&mut FileUse)| {
             let mut files: Vec<FileUse> = (0..32).map(|n| used(n, 1000, 1000)).collect();
             change(&mut files[7]);
-            let without = pick_small(&files, 1 << 20);
+            let without = pick_small(&files, 16 << 20, 1 << 20);
             files.push(used(99, 1000, 1000));
-            (without.len(), pick_small(&files, 1 << 20).contains(&7))
+            (without.len(), pick_small(&files, 16 << 20, 1 << 20).contains(&7))
         };
         assert_eq!(others(|_| ()), (32, true));
         assert_eq!(others(|file| file.pinned = true), (0, false));

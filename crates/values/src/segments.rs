@@ -114,6 +114,9 @@ const MAX_REQUEST_BYTES: u64 = 1 << 20;
 /// Bytes of a log for a value beside it and its key, about.
 const OVERHEAD: u64 = 32;
 
+/// What a file has that is neither dead nor a value: its header.
+const FILE_OVERHEAD: u64 = 64;
+
 impl Segments {
     /// The segments in `dir`, whose logs have the names `log_file_name`. At most `max_open_files` files are kept open. Reads of callers that
     /// wait for the disk are counted in `waiting_reads`.
@@ -277,6 +280,7 @@ impl Segments {
     }
 
     fn set_moved(&self, new: Option<Moved>, sources: &[SegmentFile]) {
+        let replaced: HashSet<SegmentFile> = sources.iter().copied().collect();
         let mut moved = self.moved.write();
         let mut held = self.held.lock();
         let Held { segments, dying, changed, log_lens, .. } = &mut *held;
@@ -287,7 +291,7 @@ impl Segments {
         }
         // Segments of the sources that nothing refers to any more.
         moved.retain(|segment, at| {
-            let stays = !sources.contains(&SegmentFile::Values(at.file.number));
+            let stays = !replaced.contains(&SegmentFile::Values(at.file.number));
             if !stays {
                 segments.remove(segment);
                 dying.remove(segment);
@@ -459,7 +463,7 @@ impl Segments {
                 live_bytes: 0,
                 live_count: 0,
                 dead_count: 0,
-                dead_bytes: file_bytes,
+                dead_bytes: file_bytes.saturating_sub(FILE_OVERHEAD),
                 pinned: failures.get(&file).is_some_and(|&failures| failures >= UNREADABLE),
                 has_tables: false,
             });

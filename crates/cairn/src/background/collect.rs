@@ -21,6 +21,7 @@ use record::{SegmentKind, SegmentWriter};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tree::{DatabaseEdit, LiveTable, tables_of};
 use values::{FileUse, Maps, SegmentFile, ValueFile, own_segment, pick, pick_by_count, pick_small, value_file_name};
 
@@ -34,6 +35,14 @@ const PORTION: u64 = 256 << 10;
 
 /// What a live value takes on the disk beside its bytes, about: the record around it, and a hint or a key.
 const PER_ENTRY: u64 = 48;
+
+/// After a merge of small files that failed, no other begins for so long.
+const MERGE_PAUSE: Duration = Duration::from_secs(60);
+
+/// The length below which files are merged: this part of the memory budget, so that those of full memtables of the default size are not; and at most
+/// [`MAX_MERGED_LEN`].
+const MERGED_PART: u64 = 64;
+const MAX_MERGED_LEN: u64 = 16 << 20;
 
 /// A merge of small files begins when the disk has room for so many times what it copies: flushes and deletes need the last of it.
 const MERGE_MARGIN: u64 = 4;
@@ -89,7 +98,8 @@ impl DbInner {
         let mut state = self.state.lock();
         // As they are now: since they were picked, tables, and with them segments, may have come to an end, or moved.
         let mut files = self.tables.segments.uses(self.oldest_log());
-        files.retain(|used| due.iter().any(|file| file.file == used.file));
+        let due_files: HashSet<SegmentFile> = due.iter().map(|file| file.file).collect();
+        files.retain(|used| due_files.contains(&used.file));
         if planted(Bug::CollectPartOfFile) && files.len() == due.len() {
             files.clone_from(&due);
         }
@@ -147,19 +157,26 @@ impl DbInner {
             picked = pick_by_count(&files, most);
         }
         let is_merge = picked.is_empty();
-        if is_merge && !self.disk_reserve.is_spent() {
-            picked = pick_small(&files, most);
+        if is_merge && self.may_merge() {
+            let below = (self.options.memory_budget / MERGED_PART).min(MAX_MERGED_LEN);
+            picked = pick_small(&files, below, most.min(self.env.max_file_len() / 2));
         }
         if picked.is_empty() {
             return None;
         }
-        let mut at = 0..;
+        let (mut at, picked) = (0.., picked.into_iter().collect::<HashSet<_>>());
         files.retain(|_| picked.contains(&at.next().expect("endless")));
         let live = files.iter().fold(0, |sum: u64, file| {
             sum.saturating_add(file.live_bytes).saturating_add(file.live_count.saturating_mul(PER_ENTRY))
         });
         let margin = if is_merge { MERGE_MARGIN } else { 1 };
         self.has_room_for(live.saturating_mul(margin)).then_some(Due { files, is_merge })
+    }
+
+    /// Whether small files may be merged, which no caller waits for.
+    fn may_merge(&self) -> bool {
+        let next = Duration::from_millis(self.next_merge.load(Ordering::Relaxed));
+        !self.disk_reserve.is_spent() && self.env.monotonic() >= next
     }
 
     /// Whether puts wait for a collection.
@@ -191,8 +208,16 @@ impl DbInner {
         let _watch = PanicGuard::new(self, "a collection");
         let mut result = self.collect(&collection);
         self.stop_if_sync_failed(&result);
-        if !collection.is_merge && result.as_ref().is_err_and(|e| self.disk_reserve.release_for(e)) {
-            result = Ok(());
+        match &result {
+            Err(e) if collection.is_merge && !self.status.ends() => {
+                // No caller waits for it.
+                events::warn!(error = %e, "small files of values could not be merged");
+                let next = self.env.monotonic() + MERGE_PAUSE;
+                self.next_merge.store(next.as_millis() as u64, Ordering::Relaxed);
+                result = Ok(());
+            }
+            Err(e) if self.disk_reserve.release_for(e) => result = Ok(()),
+            _ => {}
         }
         self.tables.segments.note_change();
         drop(collection);
@@ -310,7 +335,7 @@ impl DbInner {
         };
         let sources: Vec<SegmentFile> = collection.files.iter().map(|file| file.file).collect();
         let mut keys = 0;
-        let mut hashed = match self.hashed_parts(&collection.hashed, &sources, hint_files, &mut |bytes| {
+        let mut hashed = match self.hashed_parts(&collection.hashed, &sources, &mut |bytes| {
             keys += bytes;
             if keys >= PORTION {
                 keys = 0;
@@ -361,6 +386,9 @@ impl DbInner {
                         let (file, is_delete) =
                             (SegmentFile::Values(number), entry.kind == EntryKind::Delete);
                         let hint = Hint { file, at: appended.at, seq: placed.seq, is_delete, key: entry.key };
+                        if part.hints.is_none() {
+                            part.hints = Some(self.begin_hints(&part.keyspace, hint_files)?);
+                        }
                         part.push(live, &hint, bytes)?;
                         self.flush_portion(&mut writer, &pace)
                     });
@@ -397,7 +425,6 @@ impl DbInner {
             }
         }
         let hashed = hashed.into_iter().map(HashedPart::finish).collect::<Result<Vec<CopiedPart>>>()?;
-        self.remove_hints(hashed.iter().filter_map(CopiedPart::unused_hints));
         if hashed.iter().any(CopiedPart::has_entries) {
             maps.add_own(own_segment(number));
         }

@@ -6,6 +6,7 @@ use crate::wal::Entry;
 use base::{Error, Result, Seq, Time};
 use hashlog::{Hint, HintFile, HintReader, HintWriter, Resolved, Slot, pack, resolve};
 use record::ChunkPlace;
+use std::collections::HashSet;
 use std::iter::Peekable;
 use std::sync::Arc;
 use std::vec::IntoIter;
@@ -22,7 +23,8 @@ pub(super) struct HashedPart {
     expired_by: Time,
     /// The entries of the file that is read.
     left: Peekable<IntoIter<Slot>>,
-    hints: HintWriter,
+    /// Begun with the first entry that is copied.
+    pub hints: Option<HintWriter>,
     moved: Moved,
 }
 
@@ -32,19 +34,17 @@ pub(super) struct CopiedPart {
     resolved: Resolved,
     newest_reader: Option<Seq>,
     moved: Moved,
-    /// The number of its hint file, and the file, unless nothing was copied.
-    hint_number: u64,
+    /// `None`: nothing was copied.
     hints: Option<HintFile>,
 }
 
 impl DbInner {
-    /// Finds out which entries of the files keyspaces without order still need. The numbers of the hint files that are begun are in `hint_files`.
-    /// `step` is called with the bytes of each key that was read.
+    /// Finds out which entries of the files keyspaces without order still need. It writes nothing. `step` is called with the bytes of each key that
+    /// was read.
     pub(super) fn hashed_parts(
         &self,
         keyspaces: &[Arc<KeyspaceInner>],
         files: &[SegmentFile],
-        hint_files: &mut Vec<u64>,
         step: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<Vec<HashedPart>> {
         let reader = HintReader { env: self.env.clone(), dir: self.dir.clone() };
@@ -56,9 +56,6 @@ impl DbInner {
             let readers = self.readers_of(keyspace);
             let expired_by = self.expired_by(keyspace, now, readers.first().copied());
             let resolved = resolve(&log.index, &known, &reader, files, &readers, step)?;
-            let number = self.new_number();
-            hint_files.push(number);
-            let hints = HintWriter::create(&self.env, &self.dir, number, &keyspace.hint_owner())?;
             let left = Vec::new().into_iter().peekable();
             let newest_reader = readers.last().copied();
             parts.push(HashedPart {
@@ -67,15 +64,27 @@ impl DbInner {
                 newest_reader,
                 expired_by,
                 left,
-                hints,
+                hints: None,
                 moved: Moved::default(),
             });
         }
         Ok(parts)
     }
 
+    /// Begins a hint file of a keyspace, whose number is added to `hint_files` before.
+    pub(super) fn begin_hints(
+        &self,
+        keyspace: &KeyspaceInner,
+        hint_files: &mut Vec<u64>,
+    ) -> Result<HintWriter> {
+        let number = self.new_number();
+        hint_files.push(number);
+        HintWriter::create(&self.env, &self.dir, number, &keyspace.hint_owner())
+    }
+
     /// Adds what becomes of hint files to the edit of a collection. The manifest is locked.
     pub(super) fn note_hashed(&self, parts: &[CopiedPart], files: &[SegmentFile], edit: &mut DatabaseEdit) {
+        let files: HashSet<SegmentFile> = files.iter().copied().collect();
         for part in parts.iter().filter(|part| !part.keyspace.is_dropped()) {
             let id = part.keyspace.id;
             for mut hints in log_of(&part.keyspace).hints() {
@@ -151,9 +160,9 @@ impl HashedPart {
         self.left.peek().map(|slot| slot.place.at().chunk)
     }
 
-    /// An entry is copied: `hint` says where it is now, and it has `bytes` of key and value.
+    /// An entry is copied, and `hints` begun: `hint` says where it is now, and it has `bytes` of key and value.
     pub(super) fn push(&mut self, slot: Slot, hint: &Hint<'_>, bytes: u64) -> Result<()> {
-        self.hints.push(hint, bytes)?;
+        self.hints.as_mut().expect("it is begun").push(hint, bytes)?;
         self.moved.entries.push((slot, pack(hint.at)));
         self.moved.bytes += bytes;
         Ok(())
@@ -161,17 +170,12 @@ impl HashedPart {
 
     pub(super) fn finish(self) -> Result<CopiedPart> {
         let HashedPart { keyspace, resolved, newest_reader, hints, moved, .. } = self;
-        let hint_number = hints.number();
-        Ok(CopiedPart { keyspace, resolved, newest_reader, moved, hint_number, hints: hints.finish()? })
+        let hints = hints.map(HintWriter::finish).transpose()?.flatten();
+        Ok(CopiedPart { keyspace, resolved, newest_reader, moved, hints })
     }
 }
 
 impl CopiedPart {
-    /// The number of its hint file if nothing is in it.
-    pub(super) fn unused_hints(&self) -> Option<u64> {
-        self.hints.is_none().then_some(self.hint_number)
-    }
-
     pub(super) fn has_entries(&self) -> bool {
         !self.moved.entries.is_empty()
     }

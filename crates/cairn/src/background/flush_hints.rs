@@ -61,7 +61,7 @@ impl DbInner {
                 noted.filter(|place| place.seq == entry.seq).ok_or_else(|| no_place(keyspace, entry.seq))?;
             if last != Some(number) {
                 let len = self.env.len(&self.dir.join(log_file_name(number)))?;
-                position = log.index.add_file(SegmentFile::Log(number), len)?;
+                position = log.index.add_flushed_file(SegmentFile::Log(number), len)?;
                 (last, logs) = (Some(number), logs + 1);
                 if logs % MAX_FILES_OF_HINTS == 0 {
                     hints.files.extend(writer.take().map(HintWriter::finish).transpose()?.flatten());

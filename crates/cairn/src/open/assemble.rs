@@ -75,6 +75,7 @@ impl Parts {
             idle_until: AtomicU64::new(0),
             slowdown: AtomicU64::new(0),
             index_pressure: AtomicU64::new(0),
+            next_merge: AtomicU64::new(0),
             dead_values: AtomicU64::new(0),
             waiting_bytes,
             calls: ActiveCalls::default(),

@@ -94,6 +94,8 @@ pub(crate) struct DbInner {
     /// How near an index of a keyspace without order is to the end of its memory, in thousandths: the nearest of them, of those that collections
     /// would make smaller.
     pub index_pressure: AtomicU64,
+    /// No small files are merged before this time, in milliseconds of the monotonic clock.
+    pub next_merge: AtomicU64,
     /// Bytes of values that collections could free, when a compaction or collection last ended, or nothing was due.
     pub dead_values: AtomicU64,
     /// Bytes of all immutable memtables: shared with the state, which changes it.

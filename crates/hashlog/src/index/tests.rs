@@ -1,4 +1,5 @@
 use super::*;
+use base::ErrorKind;
 use env::Rng;
 
 /// Slots by tag, the newest first, as they should be; and the file and the offset of each.
@@ -103,6 +104,22 @@ fn loading_in_any_order_gives_the_order_of_sequence_numbers() {
         index.end_loading();
         compare(&index, &model, seed);
     }
+}
+
+/// Flushes leave places in the list to those that take files away.
+#[test]
+fn a_list_that_is_full_for_flushes_has_room_for_collections() {
+    let index = HashIndex::default();
+    for file in 0..MAX_FILES as u64 {
+        let added = index.add_flushed_file(SegmentFile::Log(file + 1), 9);
+        assert_eq!(added.is_ok(), file < MAX_FLUSHED_FILES as u64, "{file}: {added:?}");
+        if added.is_err() {
+            let (values, log) = (SegmentFile::Values(file + 1), SegmentFile::Log(7));
+            assert_eq!(index.add_file(values, 9).unwrap(), file as u32);
+            assert_eq!(index.add_flushed_file(log, 9).unwrap(), 6, "it is in the list");
+        }
+    }
+    assert_eq!(index.add_file(SegmentFile::Values(1), 9).unwrap_err().kind(), ErrorKind::Io);
 }
 
 /// A million entries take what is stated, and an index that has lost nearly all gives the memory back.
