@@ -15,7 +15,8 @@ pub fn groups(plan: &Plan<'_>) -> Vec<Group> {
     groups.extend(histories(size).into_iter().map(|history| Group {
         key_size: history.key_size,
         on_request: history.on_request,
-        seconds_max: plan.adjust.seconds_max.or(history.seconds_max).or(Some(size.seconds_max)),
+        // All of the schedule, whatever the time limit of other workloads.
+        seconds_max: Some(plan.seconds_max(size.seconds_max).max(1.2 * history.seconds)),
         steps: vec![Step {
             rates: Some(history.rates),
             ..Step::new(
@@ -50,7 +51,6 @@ struct History {
     rates: Rates,
     key_size: usize,
     seconds: f64,
-    seconds_max: Option<f64>,
     on_request: bool,
 }
 
@@ -71,7 +71,6 @@ fn histories(size: &Size) -> Vec<History> {
         rates: size.history_rates,
         key_size: 16,
         seconds: size.history_seconds,
-        seconds_max: None,
         on_request: false,
     };
     let uniform = |name, title| history(name, title, Workload::HistoryUniform);
@@ -90,7 +89,6 @@ fn histories(size: &Size) -> Vec<History> {
     let thesis = |history: History| History {
         rates: thesis_rates,
         seconds: thesis_seconds,
-        seconds_max: Some(1.2 * thesis_seconds),
         on_request: true,
         ..history
     };
