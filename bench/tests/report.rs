@@ -527,7 +527,13 @@ fn the_page_of_the_papers_has_their_figures_and_ours() {
         section.contains("300 k") && !section.contains("700 k"),
         "an engine that is not of the paper: {section}"
     );
-    for words in ["**Not repeated.** KyotoCabinet", "Not in these results.", "## Parallax", "## Mneme", "- PebblesDB, section 2.2: "] {
+    for words in [
+        "**Not repeated.** KyotoCabinet",
+        "Not in these results.",
+        "## Parallax",
+        "## Mneme",
+        "- PebblesDB, section 2.2: ",
+    ] {
         assert!(page.contains(words), "{words}");
     }
     assert!(write_papers(&[info()], dir.path()).is_err(), "there is nothing to report");

@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(picks(512), (31..62).chain([124]).collect::<Vec<_>>());
         assert_eq!(picks(511), (0..31).chain([124]).collect::<Vec<_>>());
         assert!(picks(BELOW).is_empty(), "it is not small");
-        assert!(pick_small(&enough(5 << 20), 1 << 20, 1 << 30).is_empty(), "with a smaller limit");
+        assert!(pick_small(&enough(5 << 20), 16 << 10, 1 << 30).is_empty(), "with a smaller limit");
         // Until they are too many at once; all that fit, if there are more.
         let more: Vec<FileUse> = many(2000, 1000).collect();
         assert_eq!(pick_small(&more, BELOW, 3000), [0, 1, 2]);

@@ -23,7 +23,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tree::{DatabaseEdit, LiveTable, tables_of};
-use values::{FileUse, Maps, SegmentFile, ValueFile, own_segment, pick, pick_by_count, pick_small, value_file_name};
+use values::{
+    FileUse, Maps, SegmentFile, ValueFile, own_segment, pick, pick_by_count, pick_small, value_file_name,
+};
 
 /// Bounds of what one collection copies and has in memory, in bytes, unless a single file has more: an eighth of the memory budget between them. A
 /// keyspace without order has all its hint files read for each collection.
