@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// No more files than this are left of so small flushes: some thirty of each of two lengths, each with hints of two keyspaces, and what a database
-/// has.
-const MOST_FILES: usize = 2 * 32 * 3 + 16;
+/// No more files than this are left of so small flushes: seven of each of two lengths, each with hints of two keyspaces, and what a database has.
+const MOST_FILES: usize = 2 * 7 * 3 + 16;
 
 fn open(env: &Arc<SimEnv>, threads: u32) -> Database {
     let options = Options::default().background_threads(threads as usize).memory_budget(1 << 20);
@@ -204,22 +203,22 @@ fn a_nearly_full_disk_stops_merges_and_nothing_else() {
     let db = open(&env, 0);
     let keyspace = hashed(&db, "a");
     let put = |round: u64| {
-        keyspace.put(round.to_be_bytes(), [round as u8; 3000]).unwrap();
+        keyspace.put(round.to_be_bytes(), [round as u8; 15_000]).unwrap();
         db.flush().unwrap();
     };
-    (0..20).for_each(put);
+    (0..5).for_each(put);
     let used = |env: &SimEnv| -> u64 {
         let names = env.list(Path::new("/db")).unwrap();
         names.iter().map(|name| env.len(&Path::new("/db").join(name)).unwrap_or(0)).sum()
     };
     // Room for the puts that follow, but not for four times what would be merged.
-    env.set_capacity(Some(used(&env) + 340_000));
-    (20..40).for_each(put);
+    env.set_capacity(Some(used(&env) + 400_000));
+    (5..17).for_each(put);
     db.wait_idle().unwrap();
     assert_eq!(db.stats().values.collections.bytes_read, 0);
     env.set_capacity(None);
-    put(40);
+    put(17);
     db.wait_idle().unwrap();
     assert!(db.stats().values.collections.bytes_read > 0);
-    assert_eq!(entries(&keyspace).len(), 41);
+    assert_eq!(entries(&keyspace).len(), 18);
 }

@@ -103,7 +103,7 @@ pub fn pick_by_count(files: &[FileUse], max_live_bytes: u64) -> Vec<usize> {
 
 /// So many small files of about one length are merged. Lengths are about the same if they are below one limit and not below the next, which is this
 /// part of it: so a file of merged ones usually is of the next length, and a byte is copied about once for each limit.
-pub const MERGED: usize = 32;
+pub const MERGED: usize = 8;
 
 /// The least of these limits.
 const SMALLEST: u64 = 512;
@@ -166,35 +166,42 @@ mod tests {
     fn small_files_are_merged_with_those_of_their_length() {
         const BELOW: u64 = 16 << 20;
         let many = |count: u64, bytes: u64| (0..count).map(move |number| used(number, bytes, bytes));
-        let few = [many(31, 100), many(31, 5000), many(31, 20 << 10), many(31, 1 << 20)];
+        let few = [many(7, 100), many(7, 3000), many(7, 20 << 10), many(7, 200 << 10), many(7, 1 << 20)];
         let few: Vec<FileUse> = few.into_iter().flatten().collect();
-        assert!(pick_small(&few, BELOW, 1 << 30).is_empty(), "31 of each length");
-        let enough = |bytes| few.iter().cloned().chain([used(40, bytes, bytes)]).collect::<Vec<_>>();
-        let picks = |bytes| pick_small(&enough(bytes), BELOW, 1 << 30);
-        assert_eq!(picks(5 << 20), (93..125).collect::<Vec<_>>());
-        assert_eq!(picks((512 << 10) - 1), (62..93).chain([124]).collect::<Vec<_>>());
-        assert_eq!(picks(512), (31..62).chain([124]).collect::<Vec<_>>());
-        assert_eq!(picks(511), (0..31).chain([124]).collect::<Vec<_>>());
+        assert!(pick_small(&few, BELOW, 1 << 30).is_empty(), "seven of each length");
+        let picks = |bytes| {
+            let enough: Vec<_> = few.iter().cloned().chain([used(40, bytes, bytes)]).collect();
+            pick_small(&enough, BELOW, 1 << 30)
+        };
+        let with_last = |from: usize| (from..from + 7).chain([35]).collect::<Vec<_>>();
+        assert_eq!(picks(1 << 20), with_last(28));
+        assert_eq!(picks((2 << 20) - 1), with_last(28));
+        assert_eq!(picks(256 << 10), with_last(28));
+        assert!(picks(2 << 20).is_empty(), "the first of its length");
+        assert_eq!(picks((256 << 10) - 1), with_last(21));
+        assert_eq!(picks((32 << 10) - 1), with_last(14));
+        assert_eq!(picks((4 << 10) - 1), with_last(7));
+        assert_eq!(picks(511), with_last(0));
         assert!(picks(BELOW).is_empty(), "it is not small");
-        assert!(pick_small(&enough(5 << 20), 16 << 10, 1 << 30).is_empty(), "with a smaller limit");
         // Until they are too many at once; all that fit, if there are more.
         let more: Vec<FileUse> = many(2000, 1000).collect();
         assert_eq!(pick_small(&more, BELOW, 3000), [0, 1, 2]);
         assert_eq!(pick_small(&more, BELOW, 1 << 30).len(), 1024);
         assert!(pick_small(&more, BELOW, 1999).is_empty(), "two do not fit");
+        assert!(pick_small(&more, 1000, 1 << 30).is_empty(), "with a smaller limit");
         assert!(pick_small(&more, 0, 1 << 30).is_empty());
     }
 
     #[test]
     fn files_that_cannot_be_merged_are_not_in_the_way_of_others() {
         let others = |change: fn(&mut FileUse)| {
-            let mut files: Vec<FileUse> = (0..32).map(|n| used(n, 1000, 1000)).collect();
+            let mut files: Vec<FileUse> = (0..8).map(|n| used(n, 1000, 1000)).collect();
             change(&mut files[7]);
             let without = pick_small(&files, 16 << 20, 1 << 20);
             files.push(used(99, 1000, 1000));
             (without.len(), pick_small(&files, 16 << 20, 1 << 20).contains(&7))
         };
-        assert_eq!(others(|_| ()), (32, true));
+        assert_eq!(others(|_| ()), (8, true));
         assert_eq!(others(|file| file.pinned = true), (0, false));
         assert_eq!(others(|file| file.has_tables = true), (0, false));
         assert_eq!(others(|file| file.dead_count = 1 << 20), (0, false));

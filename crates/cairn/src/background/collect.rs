@@ -89,6 +89,12 @@ struct Live {
     first_offset: u64,
 }
 
+impl Collection {
+    fn file_bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.file_bytes).sum()
+    }
+}
+
 impl DbInner {
     /// A collection that is due, counted in `jobs`; one at a time.
     pub(crate) fn next_collection(&self) -> Option<Collection> {
@@ -276,7 +282,7 @@ impl DbInner {
                 }
                 return Err(e);
             }
-            let read = collection.files.iter().map(|file| file.file_bytes).sum();
+            let read = collection.file_bytes();
             let len = file.as_ref().map_or(0, |(file, _)| file.len);
             let time = self.env.monotonic().saturating_sub(started);
             events::debug!(
@@ -336,6 +342,8 @@ impl DbInner {
             Err(e) => return Err(e),
         };
         let sources: Vec<SegmentFile> = collection.files.iter().map(|file| file.file).collect();
+        // Processes that are short would end each merge before its end, and leave more and more small files.
+        let goes_on = collection.is_merge && collection.file_bytes() <= PORTION;
         let mut keys = 0;
         let mut hashed = match self.hashed_parts(&collection.hashed, &sources, &mut |bytes| {
             keys += bytes;
@@ -343,7 +351,7 @@ impl DbInner {
                 keys = 0;
                 pace.take(0, || self.collection_rests(), || self.status.ends());
             }
-            self.status.check_running()
+            self.check_collection(goes_on)
         }) {
             Ok(parts) => parts,
             // Its hint files are gone: a later collection goes on without it.
@@ -375,7 +383,7 @@ impl DbInner {
                     value_bytes += entry.value.len() as u64;
                     written = append_entry(&mut writer, &mut record, numbers, entry).and_then(|appended| {
                         maps.push(value.segment, value.first_offset, appended.value_at);
-                        self.flush_portion(&mut writer, &pace)
+                        self.flush_portion(&mut writer, &pace, goes_on)
                     });
                 }
                 let live =
@@ -392,7 +400,7 @@ impl DbInner {
                             part.hints = Some(self.begin_hints(&part.keyspace, hint_files)?);
                         }
                         part.push(live, &hint, bytes)?;
-                        self.flush_portion(&mut writer, &pace)
+                        self.flush_portion(&mut writer, &pace, goes_on)
                     });
                 }
                 written.is_ok()
@@ -452,14 +460,22 @@ impl DbInner {
         !urgent && self.tables.cache.waiting_reads().any()
     }
 
+    /// Fails when writing has ended; if the collection `goes_on`, only because of an error, and not because the database is closed, which waits.
+    fn check_collection(&self, goes_on: bool) -> Result<()> {
+        match goes_on && self.status.fatal.get().is_none() {
+            true => Ok(()),
+            false => self.status.check_running(),
+        }
+    }
+
     /// Writes the buffer of the new file when it has a portion.
-    fn flush_portion(&self, writer: &mut SegmentWriter, pace: &Pace<'_>) -> Result<()> {
+    fn flush_portion(&self, writer: &mut SegmentWriter, pace: &Pace<'_>, goes_on: bool) -> Result<()> {
         let bytes = writer.len() - writer.flushed_len();
         if bytes >= PORTION {
             writer.flush()?;
             pace.take(bytes, || self.collection_rests(), || self.status.ends());
         }
-        self.status.check_running()
+        self.check_collection(goes_on)
     }
 
     /// The values in the files that tables refer to, by file. Reads the tables from front to back.
