@@ -58,7 +58,7 @@ fn step(round: u64, keyspaces: [&Keyspace; 2], maps: &mut [Map; 2], db: &Databas
         keyspace.put(&key, &value).unwrap();
         map.insert(key, value);
         let other = (round * 13 % 100).to_be_bytes().to_vec();
-        if round % 3 == 0 {
+        if round.is_multiple_of(3) {
             keyspace.delete(&other).unwrap();
             map.remove(&other);
         }
@@ -76,7 +76,7 @@ fn small_files_of_many_flushes_are_merged() {
         let mut then: Option<(Snapshot, [Map; 2])> = None;
         for round in 0..600 {
             step(round, [&a, &b], &mut maps, &db);
-            if round % 40 == 0 {
+            if round.is_multiple_of(40) {
                 db.wait_idle().unwrap();
                 assert!(files(&env) < MOST_FILES, "round {round}: {:?}", env.list(Path::new("/db")));
                 [&a, &b].into_iter().zip(&maps).for_each(|(keyspace, map)| compare(keyspace, map));
@@ -113,13 +113,10 @@ fn openings_that_replay_little_do_not_leave_more_and_more_files() {
         let (key, value) = ((round % 90).to_be_bytes().to_vec(), round.to_le_bytes().to_vec());
         keyspace.put(&key, &value).unwrap();
         map.insert(key, value);
-        if round % 50 == 0 {
+        if round.is_multiple_of(50) {
             compare(&keyspace, &map);
         }
-        drop(keyspace);
-        // Without background threads no call before has waited for anything.
-        db.wait_idle().unwrap();
-        drop(db);
+        drop((keyspace, db));
         assert!(files(&env) < MOST_FILES, "round {round}: {:?}", env.list(Path::new("/db")));
     }
     let db = open(&env, 0);

@@ -149,6 +149,7 @@ impl Builder {
         operators.check_names()?;
         let env = env.unwrap_or_else(RealEnv::new);
         let db = crate::open::open(env, path.as_ref(), options, (filters, operators))?;
+        db.collect_at_opening();
         let background = Mutex::new(Background::start(&db)?);
         Ok(Database { handle: Arc::new(Handle { db, background, follower: None }) })
     }

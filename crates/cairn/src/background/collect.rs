@@ -38,6 +38,9 @@ const PORTION: u64 = 256 << 10;
 /// What a live value takes on the disk beside its bytes, about: the record around it, and a hint or a key.
 const PER_ENTRY: u64 = 48;
 
+/// An opening runs so many short collections at most: one of what is dead often makes another one due, or a merge.
+const MOST_AT_OPENING: usize = 8;
+
 /// After a merge of small files that failed, no other begins for so long.
 const MERGE_PAUSE: Duration = Duration::from_secs(60);
 
@@ -89,9 +92,11 @@ struct Live {
     first_offset: u64,
 }
 
-impl Collection {
-    fn file_bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.file_bytes).sum()
+impl Due {
+    /// Whether it takes so little time that an opening need not leave it to others: few bytes, and no tables to read.
+    fn is_short(&self) -> bool {
+        let bytes = self.files.iter().map(|file| file.file_bytes).sum::<u64>();
+        bytes <= PORTION && !self.files.iter().any(|file| file.has_tables)
     }
 }
 
@@ -139,6 +144,20 @@ impl DbInner {
         state.collecting = true;
         state.jobs += 1;
         Some(Collection { files, is_merge, tables, hashed })
+    }
+
+    /// Runs short collections at an opening, which may have made a small file: a process that ends soon leaves background threads no time to merge
+    /// them. A failure is left to later ones.
+    pub(crate) fn collect_at_opening(&self) {
+        for _ in 0..MOST_AT_OPENING {
+            if self.status.ends() || !self.due_files().is_some_and(|due| due.is_short()) {
+                return;
+            }
+            let Some(collection) = self.next_collection() else { return };
+            if self.run_collection(collection).is_err() {
+                return;
+            }
+        }
     }
 
     /// Whether a collection is due.
@@ -282,7 +301,7 @@ impl DbInner {
                 }
                 return Err(e);
             }
-            let read = collection.file_bytes();
+            let read = collection.files.iter().map(|file| file.file_bytes).sum();
             let len = file.as_ref().map_or(0, |(file, _)| file.len);
             let time = self.env.monotonic().saturating_sub(started);
             events::debug!(
@@ -342,8 +361,6 @@ impl DbInner {
             Err(e) => return Err(e),
         };
         let sources: Vec<SegmentFile> = collection.files.iter().map(|file| file.file).collect();
-        // Processes that are short would end each merge before its end, and leave more and more small files.
-        let goes_on = collection.is_merge && collection.file_bytes() <= PORTION;
         let mut keys = 0;
         let mut hashed = match self.hashed_parts(&collection.hashed, &sources, &mut |bytes| {
             keys += bytes;
@@ -351,7 +368,7 @@ impl DbInner {
                 keys = 0;
                 pace.take(0, || self.collection_rests(), || self.status.ends());
             }
-            self.check_collection(goes_on)
+            self.status.check_running()
         }) {
             Ok(parts) => parts,
             // Its hint files are gone: a later collection goes on without it.
@@ -383,7 +400,7 @@ impl DbInner {
                     value_bytes += entry.value.len() as u64;
                     written = append_entry(&mut writer, &mut record, numbers, entry).and_then(|appended| {
                         maps.push(value.segment, value.first_offset, appended.value_at);
-                        self.flush_portion(&mut writer, &pace, goes_on)
+                        self.flush_portion(&mut writer, &pace)
                     });
                 }
                 let live =
@@ -400,7 +417,7 @@ impl DbInner {
                             part.hints = Some(self.begin_hints(&part.keyspace, hint_files)?);
                         }
                         part.push(live, &hint, bytes)?;
-                        self.flush_portion(&mut writer, &pace, goes_on)
+                        self.flush_portion(&mut writer, &pace)
                     });
                 }
                 written.is_ok()
@@ -460,22 +477,14 @@ impl DbInner {
         !urgent && self.tables.cache.waiting_reads().any()
     }
 
-    /// Fails when writing has ended; if the collection `goes_on`, only because of an error, and not because the database is closed, which waits.
-    fn check_collection(&self, goes_on: bool) -> Result<()> {
-        match goes_on && self.status.fatal.get().is_none() {
-            true => Ok(()),
-            false => self.status.check_running(),
-        }
-    }
-
     /// Writes the buffer of the new file when it has a portion.
-    fn flush_portion(&self, writer: &mut SegmentWriter, pace: &Pace<'_>, goes_on: bool) -> Result<()> {
+    fn flush_portion(&self, writer: &mut SegmentWriter, pace: &Pace<'_>) -> Result<()> {
         let bytes = writer.len() - writer.flushed_len();
         if bytes >= PORTION {
             writer.flush()?;
             pace.take(bytes, || self.collection_rests(), || self.status.ends());
         }
-        self.check_collection(goes_on)
+        self.status.check_running()
     }
 
     /// The values in the files that tables refer to, by file. Reads the tables from front to back.
