@@ -1,6 +1,8 @@
 //! Finds the chunks of an intact segment: an implementation of `docs/format/segment.md` that shares no code with the
 //! reader under test.
 
+use std::ops::Range;
+
 /// Length of a block. No chunk spans two blocks.
 const BLOCK_LEN: usize = 32 << 10;
 /// Length of a chunk header.
@@ -101,6 +103,12 @@ impl Layout {
     /// The largest offset that chunks from `offset` on prove to be synced.
     pub(super) fn proven_from(&self, offset: usize) -> usize {
         self.chunks.iter().filter(|c| c.start >= offset).map(|c| c.proves).max().unwrap_or(0)
+    }
+
+    /// The largest offset that chunks prove to be synced which have no byte in `changed`.
+    pub(super) fn proven_beside(&self, changed: Range<usize>) -> usize {
+        let intact = self.chunks.iter().filter(|c| c.end <= changed.start || c.start >= changed.end);
+        intact.map(|c| c.proves).max().unwrap_or(0)
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) fn allowed_loss(fixture: &Fixture, image: &SimEnv) -> Option<AllowedL
     let manifests = fixture.files.iter().filter(|(path, _)| is_manifest(path) && fixture.needs(path));
     let first_replayed = manifests.map(|(_, bytes)| first_replayed_log(bytes)).max().unwrap_or(0);
     let manifest_changed = changes.iter().any(|change| is_manifest(&change.path));
-    for change in changes {
+    for change in &changes {
         if is_log(&change.path) {
             // Tables refer to the values in it: damage is always detectable, as that to a table.
             if log_number(&change.path) < first_replayed {
@@ -45,9 +45,9 @@ pub(super) fn allowed_loss(fixture: &Fixture, image: &SimEnv) -> Option<AllowedL
             if !manifest_changed && change.from < Layout::of(&fixture.files[&change.path]).header_len {
                 return None;
             }
-            allowed.commits = allowed.commits.min(commits_before(fixture, &change)?);
+            allowed.commits = allowed.commits.min(commits_before(fixture, change, &changes)?);
         } else if is_manifest(&change.path) {
-            allowed.catalog = catalog_before(fixture, &change)?;
+            allowed.catalog = catalog_before(fixture, change)?;
         }
         // Damage to a table is always detectable: its loss would not leave a prefix of the commits.
     }
@@ -83,8 +83,8 @@ fn log_number(path: &Path) -> u64 {
     digits.and_then(|digits| digits.parse().ok()).expect("logs have numbers")
 }
 
-/// The number of commits that remain if a log ends at the change.
-fn commits_before(fixture: &Fixture, change: &Change) -> Option<usize> {
+/// The number of commits that remain if a log ends at the change. What `all` changes have damaged in later logs proves nothing.
+fn commits_before(fixture: &Fixture, change: &Change, all: &[Change]) -> Option<usize> {
     let logs: Vec<_> = fixture.files.iter().filter(|(path, _)| is_log(path) && fixture.needs(path)).collect();
     let layouts: Vec<_> = logs.iter().map(|(path, bytes)| (*path, Layout::of(bytes))).collect();
     let at = layouts.iter().position(|(path, _)| **path == change.path)?;
@@ -92,15 +92,19 @@ fn commits_before(fixture: &Fixture, change: &Change) -> Option<usize> {
     let lost_from = own.start_of(change.from);
     let proven = own.proven_from(change.to) > lost_from
         || later.first().is_some_and(|(_, layout)| layout.previous_synced > lost_from)
-        || later.iter().any(|(_, layout)| layout.proven_from(0) > layout.header_len);
+        || later.iter().any(|(path, layout)| {
+            let changed = all.iter().find(|other| other.path == **path);
+            let changed = changed.map_or(usize::MAX..usize::MAX, |other| other.from..other.to);
+            layout.proven_beside(changed) > layout.header_len
+        });
     if proven {
         return None;
     }
     let records = |layout: &Layout| layout.records_up_to(usize::MAX);
-    let all: usize = layouts.iter().map(|(_, layout)| records(layout)).sum();
+    let in_logs: usize = layouts.iter().map(|(_, layout)| records(layout)).sum();
     let before: usize = layouts[..at].iter().map(|(_, layout)| records(layout)).sum();
     // The logs have the newest commits, one per record.
-    Some(fixture.commits.len() - all + before + own.records_up_to(change.from))
+    Some(fixture.commits.len() - in_logs + before + own.records_up_to(change.from))
 }
 
 /// The keyspaces that remain if the manifest ends at the change.
