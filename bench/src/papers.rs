@@ -67,6 +67,13 @@ pub enum Figure {
     FileP95,
 }
 
+impl Figure {
+    /// Whether one engine may be the best by it.
+    pub fn is_ranked(self) -> bool {
+        !matches!(self, FileMean | FileMedian | FileP90 | FileP95)
+    }
+}
+
 impl Paper {
     /// The figures of its experiments, with the engines that each is shown of.
     fn figures(&self) -> impl Iterator<Item = (&'static Measure, &'static [&'static str])> {

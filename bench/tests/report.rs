@@ -1,6 +1,6 @@
 //! Reports of made-up results: what must be in them, and that they are sound.
 
-use bench::record::{Contents, Latency, Line, Record, RunInfo, Sample, Settings};
+use bench::record::{Contents, FileLengths, Latency, Line, Record, RunInfo, Sample, Settings};
 use bench::report::{Written, write, write_brief, write_papers};
 use bench::suite::{Adjust, Scale, groups};
 use std::collections::BTreeMap;
@@ -518,8 +518,13 @@ fn the_page_of_the_papers_has_their_figures_and_ours() {
         lines.push(line(result(engine, "sstable-files", "ten-each", 1, rate)));
     }
     lines.push(line(result("lmdb", "sstable-files", "ten-each", 1, 700_000.0)));
+    for (engine, mean) in [("cairn", 6e6), ("rocksdb", 58e6)] {
+        let files = Some(FileLengths { count: 9, mean, ..FileLengths::default() });
+        lines.push(line(Record { files, ..result(engine, "dbbench-1024", "fillrandom", 1, 1000.0) }));
+    }
     let written = write_papers(&lines, dir.path()).unwrap();
-    assert_eq!((written.tables, written.pictures), (None, vec![dir.path().join("report.svg")]));
+    let pictures = ["pebblesdb.svg", "report.svg"].map(|name| dir.path().join(name));
+    assert_eq!((written.tables, written.pictures), (None, pictures.to_vec()));
     let page = fs::read_to_string(written.page).unwrap();
     let section = page.split("### Section 4.1").nth(1).unwrap().split("###").next().unwrap();
     assert!(section.contains("47.32 s and 55.52 s") && section.contains("**★ 900 k**"), "{section}");
@@ -527,6 +532,9 @@ fn the_page_of_the_papers_has_their_figures_and_ours() {
         section.contains("300 k") && !section.contains("700 k"),
         "an engine that is not of the paper: {section}"
     );
+    let lengths =
+        page.lines().find(|line| line.starts_with("| dbbench-1024: fillrandom, mean file")).unwrap();
+    assert!(lengths.contains("MiB") && !lengths.contains('★'), "no length is the best: {lengths}");
     for words in [
         "**Not repeated.** KyotoCabinet",
         "Not in these results.",

@@ -217,53 +217,39 @@ pub const SPACE_AMP: Metric = Metric {
     show: format::times,
 };
 
-/// Mean length of the files with the most bytes.
-pub const FILE_MEAN: Metric = Metric {
-    key: "file-mean",
-    name: "Mean file",
-    head: "mean file",
-    means: "Mean length of the files with the extension that has most bytes.",
-    more_is_better: false,
-    highest: false,
-    of: |record| record.files.map(|files| files.mean),
-    show: format::bytes,
-};
+/// Mean length of the files with the extension that has most bytes.
+pub const FILE_MEAN: Metric =
+    file_length("file-mean", "Mean file", "mean file", |record| record.files.map(|files| files.mean));
 
-/// Median length of the files with the most bytes.
-pub const FILE_MEDIAN: Metric = Metric {
-    key: "file-median",
-    name: "Median file",
-    head: "median file",
-    means: "Median length of the files with the extension that has most bytes.",
-    more_is_better: false,
-    highest: false,
-    of: |record| record.files.map(|files| files.p50),
-    show: format::bytes,
-};
+/// The median of these lengths.
+pub const FILE_MEDIAN: Metric =
+    file_length("file-median", "Median file", "median file", |record| record.files.map(|files| files.p50));
 
-/// 90th percentile of the length of the files with the most bytes.
-pub const FILE_P90: Metric = Metric {
-    key: "file-p90",
-    name: "90th percentile of files",
-    head: "p90 file",
-    means: "90th percentile of the length of the files with the extension that has most bytes.",
-    more_is_better: false,
-    highest: false,
-    of: |record| record.files.map(|files| files.p90),
-    show: format::bytes,
-};
+/// Their 90th percentile.
+pub const FILE_P90: Metric =
+    file_length("file-p90", "90th percentile of files", "p90 file", |record| record.files.map(|f| f.p90));
 
-/// 95th percentile of the length of the files with the most bytes.
-pub const FILE_P95: Metric = Metric {
-    key: "file-p95",
-    name: "95th percentile of files",
-    head: "p95 file",
-    means: "95th percentile of the length of the files with the extension that has most bytes.",
-    more_is_better: false,
-    highest: false,
-    of: |record| record.files.map(|files| files.p95),
-    show: format::bytes,
-};
+/// Their 95th percentile.
+pub const FILE_P95: Metric =
+    file_length("file-p95", "95th percentile of files", "p95 file", |record| record.files.map(|f| f.p95));
+
+const fn file_length(
+    key: &'static str,
+    name: &'static str,
+    head: &'static str,
+    of: fn(&Record) -> Option<f64>,
+) -> Metric {
+    Metric {
+        key,
+        name,
+        head,
+        means: "Length of the files with the extension that has most bytes. Neither long nor short ones are better.",
+        more_is_better: false,
+        highest: false,
+        of,
+        show: format::bytes,
+    }
+}
 
 /// Use of the machine by other processes.
 pub const BUSY_OTHERS: Metric = Metric {

@@ -91,18 +91,20 @@ fn describe(data: &Data<'_>, paper: &Paper, experiment: &Experiment) -> String {
 fn table(data: &Data<'_>, engines: &[&str], measures: &[Measure]) -> Option<Table> {
     let found: Vec<_> = measures
         .iter()
-        .filter_map(|measure| find(data, measure).map(|found| (found, metric_of(measure))))
+        .filter_map(|measure| find(data, measure).map(|found| (found, metric_of(measure), measure.2)))
         .collect();
-    let has = |engine: &str| found.iter().any(|((_, workload), _)| !workload.of(engine).is_empty());
+    let has = |engine: &str| found.iter().any(|((_, workload), ..)| !workload.of(engine).is_empty());
     let shown: Vec<_> = data.engines.iter().filter(|e| engines.contains(&e.name) && has(e.name)).collect();
     if shown.is_empty() {
         return None;
     }
     let head = ["workload".to_string()].into_iter().chain(shown.iter().map(|engine| engine.label.clone()));
-    let rows = found.iter().map(|((group, workload), metric)| {
+    let rows = found.iter().map(|((group, workload), metric, figure)| {
         let cells = shown.iter().map(|engine| cell(data, group, workload, metric, engine.name));
         let mut cells: Vec<Cell> = cells.collect();
-        mark_best(&mut cells, shown.iter().map(|engine| engine.name), workload, metric);
+        if figure.is_ranked() {
+            mark_best(&mut cells, shown.iter().map(|engine| engine.name), workload, metric);
+        }
         Row::Cells(format!("{}, {}", full_name(group, &workload.name), metric.head), cells)
     });
     Some(Table { head: head.collect(), rows: rows.collect() })

@@ -83,11 +83,6 @@ impl HintFile {
         self.shares.iter().map(|share| share.count).sum()
     }
 
-    /// Whether its entries in `file` count.
-    pub fn is_about(&self, file: SegmentFile) -> bool {
-        self.shares.binary_search_by_key(&file, |share| share.file).is_ok()
-    }
-
     /// Appends the encoded description: number, length and sequence numbers as varints, and for each share the kind of its file (0: log, 1: value
     /// file), and its number, count and bytes as varints.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -388,7 +383,6 @@ mod tests {
         let left: Vec<Owned> =
             entries.iter().filter(|entry| entry.0 != SegmentFile::Log(700)).cloned().collect();
         assert!(read(&env, &file).unwrap() == left);
-        assert!(file.is_about(SegmentFile::Log(3)) && !file.is_about(SegmentFile::Log(700)));
         file.shares[0].count += 1;
         assert_eq!(read(&env, &file).unwrap_err().kind(), ErrorKind::Corruption);
     }

@@ -103,7 +103,7 @@ pub fn pick_by_count(files: &[FileUse], max_live_bytes: u64) -> Vec<usize> {
 
 /// So many small files of about one length are merged. Lengths are about the same if they are below one limit and not below the next, which is this
 /// part of it: so a file of merged ones usually is of the next length, and a byte is copied about once for each limit.
-pub const MERGED: usize = 8;
+const MERGED: usize = 8;
 
 /// The least of these limits.
 const SMALLEST: u64 = 512;
@@ -112,7 +112,7 @@ const SMALLEST: u64 = 512;
 const MOST_MERGED: usize = 1024;
 
 /// The small files to merge into one, as indices, or none: of keyspaces without order, each flush leaves a file, however little is in it. Files below
-/// `below` bytes are merged when [`MERGED`] of about one length are there: all of them, the smallest limit first, until `max_live_bytes` are alive
+/// `below` bytes are merged when eight of about one length are there: all of them, the smallest limit first, until `max_live_bytes` are alive
 /// in them, but at most 1,024.
 ///
 /// Files to whose values tables refer are left alone: to find the references, a collection reads these tables, which may be all there are.
