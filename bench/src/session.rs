@@ -168,7 +168,7 @@ impl<'a> Session<'a> {
         Session { engine, group, dir, values: Values::new(&group.sizes), present: Cell::new(None) }
     }
 
-    /// Runs step `at` of the group and waits until it has settled. The caller sets the fields of the record that
+    /// Runs step `at` of the group and waits until it has settled, if the step asks for it. The caller sets the fields of the record that
     /// describe the engine.
     pub fn run(&self, at: usize, step: &Step, on: &mut (dyn FnMut(Event) + Send)) -> Result<Record> {
         let (group, workload) = (self.group, step.workload);
@@ -215,9 +215,13 @@ impl<'a> Session<'a> {
                 (Shuffle::new(step.num - step.first, job.seed), outcome.tally.ops.min(step.num - step.first));
             self.present.set(known.then_some(done));
         }
-        on(progress(outcome.tally.ops, true));
-        let idle = self.engine.settle()?;
-        let settled = outcome.started.elapsed().saturating_sub(idle).max(outcome.time);
+        let settled = if step.settles {
+            on(progress(outcome.tally.ops, true));
+            let idle = self.engine.settle()?;
+            outcome.started.elapsed().saturating_sub(idle).max(outcome.time)
+        } else {
+            outcome.time
+        };
         let mut record = self.record(step, &outcome, settled, &before)?;
         record.settings.durability = if sync { "sync" } else { "os" }.to_string();
         Ok(record)

@@ -87,6 +87,14 @@ pub fn kinds() -> Vec<Kind> {
             open: |dir, requested| open(dir, requested, Preset::PebblesDb),
         },
         Kind {
+            name: "cairn-pebblesdb-1",
+            title: "Cairn, as in the PebblesDB paper with one table in a guard",
+            version,
+            open: |dir, requested| {
+                open_with(dir, requested, keyspace(requested, Preset::PebblesDb).max_tables_per_guard(1))
+            },
+        },
+        Kind {
             name: "cairn-pebblesdb-no-filter",
             title: "Cairn, as in the PebblesDB paper without filters",
             version,

@@ -41,7 +41,8 @@ pub fn markdown(data: &Data<'_>, verdict: &Agreement<'_>, pictures: &[Figure]) -
     text += "\nThis page is written by `cairn-bench run --groups papers --page DIR`. For each experiment of the papers behind Cairn it has what the paper \
              found, and what the same kind of work costs here, at the scale of this machine: so compare engines in a row, and ratios with the paper's, but not \
              absolute figures. Figures of papers are those that their texts and tables state; most of their pictures have none. \
-             [There](../../README.md#metrics), the metrics are explained. Median over the rounds; ★ best of the row; † stopped by the time limit.\n";
+             [There](../../README.md#metrics), the metrics are explained. Median over the rounds; ★ best of the row; † stopped by the time \
+             limit; ‡ with less data, because the time limit had stopped the fill before it: not compared.\n";
     for paper in &PAPERS {
         text += &format!("\n## {}\n\n{}. {}\n", paper.name, paper.source, paper.about);
         if pictures.iter().any(|picture| picture.file == paper.file) {
@@ -103,7 +104,9 @@ fn table(data: &Data<'_>, engines: &[&str], measures: &[Measure]) -> Option<Tabl
         let cells = shown.iter().map(|engine| cell(data, group, workload, metric, engine.name));
         let mut cells: Vec<Cell> = cells.collect();
         if figure.is_ranked() {
-            mark_best(&mut cells, shown.iter().map(|engine| engine.name), workload, metric);
+            let compared =
+                shown.iter().map(|engine| (engine.name, !has_less(data, group, workload, engine.name)));
+            mark_best(&mut cells, compared, workload, metric);
         }
         Row::Cells(format!("{}, {}", full_name(group, &workload.name), metric.head), cells)
     });
@@ -115,21 +118,29 @@ fn cell(data: &Data<'_>, group: &str, workload: &Workload<'_>, metric: &Metric, 
         return Cell { missing: true, ..Cell::of(absent(data, engine, group, workload)) };
     };
     let cut = if workload.cut_short(engine).is_some() { " †" } else { "" };
+    let less = if has_less(data, group, workload, engine) { " ‡" } else { "" };
     let range = tables::spread(&value, metric);
     Cell {
         small: (!range.is_empty()).then_some(range).into_iter().collect(),
-        ..Cell::of(format!("{}{cut}", (metric.show)(metric.figure(&value))))
+        ..Cell::of(format!("{}{cut}{less}", (metric.show)(metric.figure(&value))))
     }
 }
 
-/// Marks the best cell of a row, if two engines have values.
+/// Whether the time limit had stopped the fill with which the group begins, so that the engine had less data than the others.
+fn has_less(data: &Data<'_>, group: &str, workload: &Workload<'_>, engine: &str) -> bool {
+    let first = data.workloads().find(|(of, _)| *of == group);
+    first.is_some_and(|(_, first)| first.name != workload.name && first.cut_short(engine).is_some())
+}
+
+/// Marks the best cell of a row, if two of the engines that are compared have values.
 fn mark_best<'e>(
     cells: &mut [Cell],
-    engines: impl Iterator<Item = &'e str>,
+    engines: impl Iterator<Item = (&'e str, bool)>,
     workload: &Workload<'_>,
     metric: &Metric,
 ) {
-    let values = engines.map(|engine| workload.spread(engine, metric).map(|spread| metric.figure(&spread)));
+    let figure = |engine| workload.spread(engine, metric).map(|spread| metric.figure(&spread));
+    let values = engines.map(|(engine, is_compared)| is_compared.then(|| figure(engine)).flatten());
     let known: Vec<(usize, f64)> = values.enumerate().filter_map(|(at, value)| Some((at, value?))).collect();
     let best = known.iter().copied().reduce(|a, b| if metric.advantage(a.1, b.1) >= 1.0 { a } else { b });
     if let Some((at, _)) = best.filter(|_| known.len() > 1) {

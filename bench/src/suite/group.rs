@@ -59,6 +59,8 @@ pub struct Step {
     pub rates: Option<Rates>,
     /// Whether memtables are flushed before it, outside of the measurement.
     pub after_flush: bool,
+    /// Whether the next step waits until the engine has settled.
+    pub settles: bool,
     /// Whether it runs until the time limit of its group, however many operations that takes.
     pub timed: bool,
     /// Whether the content of the database is read and hashed afterwards, if it is the same for all engines.
@@ -79,6 +81,7 @@ impl Step {
             seek_nexts: 0,
             rates: None,
             after_flush: false,
+            settles: true,
             timed: false,
             sum_up: false,
         }

@@ -82,8 +82,9 @@ fn histories(size: &Size) -> Vec<History> {
         named(History { rates: Rates { exponent, ..history.rates }, ..history })
     };
     let keys = |key_size, name, title| named(History { key_size, ..uniform(name, title) });
-    let twice = |history: History| History { seconds: 2.0 * history.seconds, ..named(history) };
-    // The scale of the thesis: 2.5 million puts, 20 queries a second (section 6.2).
+    let twice =
+        |history: History| History { seconds: 2.0 * history.seconds, key_size: 100, ..named(history) };
+    // The rates of the thesis (section 6.2), with a quarter of its puts.
     let thesis_rates = Rates::new(2_500.0, 20.0);
     let thesis_seconds = 1000.0 * size.history_seconds / Scale::Full.size().history_seconds;
     let thesis = |history: History| History {
@@ -139,11 +140,17 @@ fn histories(size: &Size) -> Vec<History> {
         keys(50, "history-keys-50", "History of versions, uniform, keys of 50 bytes"),
         twice(new(
             20,
-            uniform("history-twice-20", "Twice the history, uniform, a fifth of the puts of new keys"),
+            uniform(
+                "history-twice-20",
+                "Twice the history, uniform, a fifth of the puts of new keys, keys of 100 bytes",
+            ),
         )),
         twice(new(
             80,
-            uniform("history-twice-80", "Twice the history, uniform, four fifths of the puts of new keys"),
+            uniform(
+                "history-twice-80",
+                "Twice the history, uniform, four fifths of the puts of new keys, keys of 100 bytes",
+            ),
         )),
     ]);
     histories.extend(PUT_RATES.map(rate));
@@ -159,8 +166,8 @@ fn histories(size: &Size) -> Vec<History> {
             return History { about, ..history };
         }
         let about = format!(
-            "Mneme, chapter 6: {puts} puts a second and {queries} queries a second, each for the versions of a key in a third of \
-             the time so far. Where an engine keeps no versions, the key in it is key and time. Latencies count from \
+            "After Mneme, chapter 6: {puts} puts a second and {queries} queries a second, each for the versions of a key in a third of \
+             the time so far (in the thesis, in three seconds). Where an engine keeps no versions, the key in it is key and time. Latencies count from \
              the moment at which the operation was due.{named}"
         );
         History { about, ..history }

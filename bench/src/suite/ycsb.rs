@@ -2,6 +2,7 @@
 
 use super::group::{Group, Step};
 use super::plan::Plan;
+use super::scale::Size;
 use crate::generate::Sizes;
 use crate::workload::Workload;
 
@@ -48,11 +49,12 @@ pub fn aging(plan: &Plan<'_>) -> Group {
     Group {
         num: size.aging,
         sizes: Sizes::all(256),
-        steps: rounds(size.aging, size.reads),
+        steps: rounds(size),
         ..plan.group(
             "aging",
             "Aging",
-            "Five rounds of inserting a fifth as many keys again, deleting a tenth, and updating a fifth: 24-byte keys, 256-byte values.",
+            "Five rounds of inserting a fifth as many keys again, deleting a tenth, and updating a fifth, then gets and seeks: 24-byte keys, \
+             256-byte values.",
         )
     }
 }
@@ -67,7 +69,8 @@ fn ycsb((num, ops): (u64, u64)) -> Vec<Step> {
     steps
 }
 
-fn rounds(num: u64, reads: u64) -> Vec<Step> {
+fn rounds(size: &Size) -> Vec<Step> {
+    let num = size.aging;
     let mut steps = vec![Step::new(Workload::YcsbLoad, num, num).label("aging-0-load").summed_up()];
     let mut end = num;
     for round in 1..=5 {
@@ -80,6 +83,9 @@ fn rounds(num: u64, reads: u64) -> Vec<Step> {
             step(Workload::AgingUpdate, num / 5).label(format!("aging-{round}-update")).summed_up(),
         ]);
     }
-    steps.push(Step::new(Workload::AgingRead, end, reads).label("aging-5-read"));
+    steps.extend([
+        Step::new(Workload::AgingRead, end, size.reads).label("aging-5-read"),
+        Step::new(Workload::SeekRandom, end, size.seeks).label("aging-5-seek"),
+    ]);
     steps
 }
