@@ -95,6 +95,17 @@ fn parsed<T: FromStr>(text: &[u8], what: &str) -> Result<T> {
     text.trim().parse().map_err(|_| Failure::usage(format!("{:?} is not of type {what}", text.trim())))
 }
 
+/// Parses a floating-point number. One that is too large is an error, and not infinity.
+fn float_of<T: FromStr + Copy + Into<f64>>(text: &[u8], what: &str) -> Result<T> {
+    let number: T = parsed(text, what)?;
+    // Infinity is written without digits.
+    if number.into().is_infinite() && text.iter().any(u8::is_ascii_digit) {
+        let text = String::from_utf8_lossy(text);
+        return Err(Failure::usage(format!("{:?} is too large for type {what}", text.trim())));
+    }
+    Ok(number)
+}
+
 impl KeyType {
     /// The bytes of a key, or with `part` of the first elements of one.
     pub fn encode(&self, text: &[u8], part: bool) -> Result<Vec<u8>> {
@@ -111,8 +122,8 @@ impl KeyType {
                 Element::I64 => parsed::<i64>(text, name)?.encode_key(&mut key),
                 Element::U32 => parsed::<u32>(text, name)?.encode_key(&mut key),
                 Element::I32 => parsed::<i32>(text, name)?.encode_key(&mut key),
-                Element::F64 => parsed::<f64>(text, name)?.encode_key(&mut key),
-                Element::F32 => parsed::<f32>(text, name)?.encode_key(&mut key),
+                Element::F64 => float_of::<f64>(text, name)?.encode_key(&mut key),
+                Element::F32 => float_of::<f32>(text, name)?.encode_key(&mut key),
                 Element::Bool => parsed::<bool>(text, name)?.encode_key(&mut key),
                 Element::Char => {
                     let text = string(text)?;
@@ -252,14 +263,8 @@ impl ValueType {
     pub fn encode(self, text: &[u8]) -> Result<Vec<u8>> {
         let value = match self {
             ValueType::Int => AnyValue::Int(parsed(text, "int")?),
-            ValueType::Double => AnyValue::Double(parsed(text, "double")?),
-            ValueType::Float => {
-                let (value, wide): (f32, f64) = (parsed(text, "float")?, parsed(text, "float")?);
-                if value.is_infinite() && wide.is_finite() {
-                    return Err(Failure::usage("the number is too large for a float"));
-                }
-                AnyValue::Float(value)
-            }
+            ValueType::Double => AnyValue::Double(float_of(text, "double")?),
+            ValueType::Float => AnyValue::Float(float_of(text, "float")?),
             ValueType::Bool => AnyValue::Bool(parsed(text, "bool")?),
             ValueType::String => match std::str::from_utf8(text) {
                 Ok(text) => AnyValue::String(text.to_owned()),

@@ -358,7 +358,18 @@ fn typed_keys_and_values() {
     let args = [&number[..], &["--type", "string", "--keys-from", "-"]].concat();
     let found = cairn.run_with("get", &args, listed.as_bytes());
     assert_eq!((found.code, found.text().lines().count()), (0, 3));
-    assert_eq!(cairn.run("put", &["--type", "float", "big", "1e39"]).code, 2);
+    let too_large = |key: &str, kind: &str, args: [&str; 2]| {
+        cairn
+            .run("put", &[&["--key-type", key, "--type", kind], &args[..]].concat())
+            .fails(2, &["too large"]);
+    };
+    too_large("string", "float", ["big", "1e39"]);
+    too_large("string", "double", ["big", "-1e400"]);
+    too_large("f32", "int", ["1e39", "1"]);
+    too_large("i64,f64", "int", ["1,1e309", "1"]);
+    assert_eq!(cairn.run("put", &["--key-type", "f32", "--type", "double", "inf", "-inf"]).code, 0);
+    assert_eq!(cairn.ok("get", &["--key-type", "f32", "--type", "double", "inf"]), "-inf\n");
+    assert_eq!(cairn.run("delete", &["--key-type", "f32", "inf"]).code, 0);
     ok("delete", &["roof,60", "a\\,b,7"]);
     assert_eq!(ok("scan", &["--count"]), "4\n");
     assert_eq!(cairn.run_with("put", &["--type", "int", "--key-type", "char", " ", "-"], b"12").code, 0);

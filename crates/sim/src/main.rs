@@ -12,6 +12,7 @@ use sim::{
     Finding, Outcome, copies, crash, damage, extreme, fault, filters, history, lifetime, loads, machine,
     readers, session, soak, threads, versions,
 };
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -251,8 +252,16 @@ fn run(command: Command) -> Outcome {
             println!("operations checked: {}", operations.sum::<Outcome<u64>>()?);
         }
         Command::List => {
-            for set in option_sets() {
-                println!("{:12} {} keyspace(s), {} keys", set.name, set.keyspaces.len(), set.sizes.keys);
+            let mut out = std::io::stdout().lock();
+            let listed = option_sets().iter().try_for_each(|set| {
+                writeln!(out, "{:12} {} keyspace(s), {} keys", set.name, set.keyspaces.len(), set.sizes.keys)
+            });
+            // A reader of the list may have read enough of it.
+            match listed {
+                Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+                    return Err(Finding::new(format!("the list: {e}")));
+                }
+                _ => {}
             }
         }
         Command::Machine(command) => machine::run(command, &this_program()?)?,
