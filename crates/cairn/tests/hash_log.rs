@@ -197,6 +197,8 @@ fn what_needs_an_order_is_refused() {
     refused(hashed.cursor().seek("a").unwrap_err());
     refused(hashed.delete_range("a".."b").unwrap_err());
     refused(hashed.delete_prefix("a").unwrap_err());
+    refused(hashed.compact_range("a".."b").unwrap_err());
+    refused(hashed.compact_range(..="b").unwrap_err());
     let mut batch = db.batch();
     batch.delete_range(&hashed, "a".."b");
     refused(db.write(batch, Durability::Os).unwrap_err());
@@ -578,6 +580,140 @@ fn deletes_go_with_what_they_hide() {
     let stats = hashed.stats().hash_log.unwrap();
     assert!(stats.entries < 12 * 300, "{stats:?}");
     assert_eq!(hashed.entries().map(Result::unwrap).count(), 300);
+    assert!(db.check(&mut |_| ()).unwrap().problems.is_empty());
+}
+
+/// Where what is put is deleted much later, the deletes are in files of their own: they go, too, when nothing is left that they hide. So do deletes of
+/// what never was.
+#[test]
+fn deletes_in_files_of_their_own_go() {
+    let env = SimEnv::new(1);
+    let Store { db, hashed, .. } = open(&env);
+    let key = |i: u64| i.to_be_bytes();
+    let is_empty = |hashed: &Keyspace| {
+        let stats = hashed.stats().hash_log.unwrap();
+        assert_eq!((stats.entries, stats.newest, stats.files, stats.hint_files), (0, 0, 0, 0), "{stats:?}");
+        assert_eq!(hashed.approximate_len::<&[u8]>(..).unwrap(), 0);
+        assert_eq!(hashed.entries().count(), 0);
+    };
+    for round in 0..3 {
+        let keys = 4000 * round..4000 * (round + 1);
+        keys.clone().for_each(|i| hashed.put(key(i), [7; 60]).unwrap());
+        hashed.flush().unwrap();
+        db.wait_idle().unwrap();
+        let snapshot = (round == 1).then(|| db.snapshot());
+        keys.clone().for_each(|i| hashed.delete(key(i)).unwrap());
+        hashed.flush().unwrap();
+        db.wait_idle().unwrap();
+        if let Some(snapshot) = snapshot {
+            assert_eq!(hashed.stats().hash_log.unwrap().newest, 4000, "the deletes hide something");
+            assert!(keys.clone().all(|i| snapshot.get(&hashed, key(i)).unwrap().is_some()));
+            drop(snapshot);
+            hashed.compact().unwrap();
+            hashed.compact().unwrap();
+        }
+        is_empty(&hashed);
+        assert!(keys.clone().all(|i| hashed.get(key(i)).unwrap().is_none()));
+    }
+    (0..20_000).for_each(|i| hashed.delete(key(1 << 40 | i)).unwrap());
+    hashed.flush().unwrap();
+    db.wait_idle().unwrap();
+    is_empty(&hashed);
+    assert!(db.check(&mut |_| ()).unwrap().problems.is_empty());
+    drop(hashed);
+    db.close().unwrap();
+    let Store { db, hashed, .. } = open(&env);
+    is_empty(&hashed);
+    db.close().unwrap();
+}
+
+/// What a get costs when nothing is in memory: one read of the disk, or two where the entry is long; at a snapshot one more for each newer entry of
+/// its key. A snapshot also keeps the slots of what it sees.
+#[test]
+fn gets_take_one_read_of_the_disk() {
+    let env = SimEnv::new(1);
+    let Store { env, db, hashed, .. } = open(&env);
+    let reads = Arc::new(AtomicU64::new(0));
+    let counter = reads.clone();
+    env.set_cached_percent(0);
+    env.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
+        let is_read = op.kind == OpKind::Read && op.phase == Phase::Before;
+        counter.fetch_add(u64::from(is_read), Ordering::SeqCst);
+        None
+    })));
+    let reads_of = |act: &dyn Fn()| {
+        let before = reads.load(Ordering::SeqCst);
+        act();
+        reads.load(Ordering::SeqCst) - before
+    };
+    for in_batch in [1, 10, 200] {
+        let key = |i: u64| format!("one of {in_batch}: {i:06}");
+        for first in (0..2000).step_by(in_batch) {
+            let mut batch = db.batch();
+            (first..first + in_batch as u64).for_each(|i| batch.put(&hashed, key(i), [9; 128]));
+            db.write(batch, Durability::Os).unwrap();
+        }
+        db.flush().unwrap();
+        let taken = reads_of(&|| (0..2000).for_each(|i| assert!(hashed.get(key(i)).unwrap().is_some())));
+        assert!((2000..2060).contains(&taken), "{taken} reads for 2,000 gets, batches of {in_batch}");
+    }
+    hashed.put("long", vec![7; 300_000]).unwrap();
+    db.flush().unwrap();
+    assert_eq!(reads_of(&|| assert_eq!(hashed.get("long").unwrap().unwrap().len(), 300_000)), 2);
+    let put = |value: &str| {
+        hashed.put("k", value).unwrap();
+        db.flush().unwrap();
+    };
+    put("old");
+    let snapshot = db.snapshot();
+    ["newer", "newer", "new"].into_iter().for_each(put);
+    let get_old = || assert_eq!(snapshot.get(&hashed, "k").unwrap().unwrap(), "old");
+    assert_eq!(
+        (reads_of(&get_old), reads_of(&|| assert_eq!(hashed.get("k").unwrap().unwrap(), "new"))),
+        (4, 1)
+    );
+    let entries = || hashed.stats().hash_log.unwrap().entries;
+    hashed.compact().unwrap();
+    assert_eq!((reads_of(&get_old), entries()), (2, 6001 + 2));
+    drop(snapshot);
+    hashed.compact().unwrap();
+    assert_eq!(entries(), 6001 + 1);
+}
+
+/// An explicit compaction leaves no dead entry, however few there are; with a rewrite everything is copied.
+#[test]
+fn compactions_on_request_collect_what_is_dead() {
+    let env = SimEnv::new(1);
+    let Store { db, hashed, .. } = open(&env);
+    let mut rng = Rng::new(1);
+    let mut expected = Map::new();
+    for i in (0..3000).chain((0..3000).step_by(9)) {
+        let (key, value) = (format!("key {i}").into_bytes(), value(&mut rng));
+        hashed.put(&key, &value).unwrap();
+        expected.insert(key, value);
+    }
+    (0..3000).step_by(50).for_each(|i| {
+        let key = format!("key {i}").into_bytes();
+        hashed.delete(&key).unwrap();
+        expected.remove(&key);
+    });
+    db.wait_idle().unwrap();
+    let before = hashed.stats().hash_log.unwrap();
+    assert!(before.entries > expected.len() as u64, "few are dead: {before:?}");
+    hashed.compact().unwrap();
+    let after = hashed.stats().hash_log.unwrap();
+    assert_eq!((after.entries, after.newest), (expected.len() as u64, expected.len() as u64));
+    let collections = || db.stats().values.collections.jobs;
+    let jobs = collections();
+    hashed.compact().unwrap();
+    assert_eq!(collections(), jobs, "nothing is dead");
+    hashed.rewrite().unwrap();
+    assert!(collections() > jobs, "all is copied");
+    let found: Map = hashed
+        .entries()
+        .map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap())
+        .collect();
+    assert!(found == expected);
     assert!(db.check(&mut |_| ()).unwrap().problems.is_empty());
 }
 

@@ -79,7 +79,7 @@ fn main() {
                 file = index.add_file(segment, PER_FILE * 100).expect("files are few");
             }
             let at = ChunkPlace { chunk: i % PER_FILE * 100, within: 0 };
-            let place = Place::new(file, at).expect("the file is small");
+            let place = Place::new(file, at, false).expect("the file is small");
             slots.push(NewSlot { tag: index.tag_of(&key(i)), place, seq: i + 1 });
             if slots.len() as u64 == batch || i % PER_FILE == PER_FILE - 1 || i + 1 == millions * 1_000_000 {
                 let begun = Instant::now();

@@ -13,12 +13,14 @@ pub struct FileUse {
     pub len: u64,
     /// Slots of the index whose entries are in it.
     pub slots: u64,
-    /// Those of them that are the newest of their tag: about the number of live entries.
+    /// Those of them that count as alive: the newest of their tags, but for deletes that hide nothing.
     pub live: u64,
     /// Bytes of all entries of the keyspace that were added to the index from this file.
     pub bytes: u64,
     /// Their number.
     pub count: u64,
+    /// The number of chunks in which they begin.
+    pub chunks: u64,
     /// The offset of the chunk in which the last of them begins: what is behind it is needed for nothing.
     pub last_chunk: u64,
 }
@@ -29,11 +31,25 @@ impl FileUse {
         self.bytes.checked_div(self.count).unwrap_or(0)
     }
 
+    /// The mean length of the entries that begin in one chunk, together: more than that of one where batches have many.
+    pub fn mean_chunk_len(&self) -> u64 {
+        self.bytes.checked_div(self.chunks).unwrap_or(0)
+    }
+
     /// Bytes of so many of its entries, about.
     pub fn bytes_of(&self, entries: u64) -> u64 {
         let bytes = u128::from(self.bytes) * u128::from(entries.min(self.count));
         bytes.checked_div(u128::from(self.count)).unwrap_or(0) as u64
     }
+}
+
+/// Entries that are added to a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Added {
+    /// Their bytes.
+    pub bytes: u64,
+    /// The number of chunks in which they begin.
+    pub chunks: u64,
 }
 
 /// A list of files; the position of a file in it is part of [`crate::Place`].
@@ -51,7 +67,7 @@ impl Files {
             return Ok(*position);
         }
         if self.positions.len() >= most {
-            let what = format!("the entries of a keyspace are in {most} files, and more are not possible");
+            let what = format!("an index has entries in {most} files, and more are not possible: {file:?}");
             return Err(Error::new(ErrorKind::Io, what));
         }
         let position = self.free.pop().unwrap_or_else(|| {
@@ -59,7 +75,7 @@ impl Files {
             self.slots.len() as u32 - 1
         });
         self.slots[position as usize] =
-            Some(FileUse { file, len, slots: 0, live: 0, bytes: 0, count: 0, last_chunk: 0 });
+            Some(FileUse { file, len, slots: 0, live: 0, bytes: 0, count: 0, chunks: 0, last_chunk: 0 });
         self.positions.insert(file, position);
         Ok(position)
     }
@@ -84,9 +100,10 @@ impl Files {
     }
 
     /// Adds entries to the sums of a file, whose slots are changed apart.
-    pub(crate) fn note_bytes(&mut self, position: u32, count: u64, bytes: u64) {
+    pub(crate) fn note_added(&mut self, position: u32, count: u64, added: Added) {
         if let Some(file) = self.slots.get_mut(position as usize).and_then(Option::as_mut) {
-            (file.count, file.bytes) = (file.count + count, file.bytes.saturating_add(bytes));
+            (file.count, file.chunks) = (file.count + count, file.chunks + added.chunks);
+            file.bytes = file.bytes.saturating_add(added.bytes);
         }
     }
 

@@ -5,12 +5,14 @@
 //! overwrite inserts a slot in front of the older one, and reads nothing; the older slot stays until a collection of its file has compared
 //! the keys. With n entries a reader meets an entry of another key with a probability of n / 2^32.
 //!
+//! The newest slot of a tag counts as alive, unless it is a delete behind which nothing is: a collection of its file drops that.
+//!
 //! The slots are in *leaves* of at most [`MAX_SLOTS`](crate::leaf::MAX_SLOTS), sorted by tag. A directory has the leaves by the first bits of their tags
 //! (extendible hashing: Fagin, Nievergelt, Pippenger and Strong, ACM TODS 1979). A leaf that is full is divided into two; if the directory has no bit
 //! left to tell these two, it doubles: a copy of pointers. So the index grows leaf by leaf.
 
-use crate::files::{FileUse, Files};
-use crate::leaf::{Change, Leaf, MAX_SLOTS, NewSlot};
+use crate::files::{Added, FileUse, Files};
+use crate::leaf::{Change, Leaf, MAX_SLOTS, NewSlot, alive};
 use crate::place::{MAX_FILES, MAX_FLUSHED_FILES, Place};
 use base::Result;
 use parking_lot::RwLock;
@@ -33,6 +35,8 @@ pub struct Candidate {
     pub at: ChunkPlace,
     /// The mean length of the entries in the file.
     pub mean_len: u64,
+    /// The mean length of the entries that begin in one chunk of it, together.
+    pub mean_chunk_len: u64,
 }
 
 /// The index of a keyspace. One thread at a time changes it; readers run beside it.
@@ -40,7 +44,7 @@ pub struct HashIndex {
     directory: RwLock<Directory>,
     files: RwLock<Files>,
     slots: AtomicU64,
-    /// Slots that are the newest of their tag.
+    /// Tags with an entry that counts as alive.
     live: AtomicU64,
     /// Bytes of all leaves.
     leaf_bytes: AtomicU64,
@@ -93,7 +97,8 @@ impl HashIndex {
         self.slots.load(Relaxed)
     }
 
-    /// The number of slots that are the newest of their tag: about that of keys, and deletes that hide something.
+    /// The number of slots that are the newest of their tag, but for deletes that hide nothing: about that of keys, and of deletes that hide
+    /// something.
     pub fn live(&self) -> u64 {
         self.live.load(Relaxed)
     }
@@ -112,7 +117,8 @@ impl HashIndex {
         let directory = self.directory.read();
         let leaf = directory.leaves[directory.position(tag)].read();
         let group = leaf.group(tag);
-        if group.is_empty() {
+        // A delete that hides nothing tells a reader nothing.
+        if alive(group.iter().copied()).is_none() {
             return;
         }
         // Under the lock of the leaf: as long as a slot is in it, its file is in the list.
@@ -167,15 +173,15 @@ impl HashIndex {
         self.files.write().position(file, len, MAX_FLUSHED_FILES)
     }
 
-    /// Inserts the entries of a flush: all of them are newer than those that are there. `bytes`: those of the entries, by the position of their file.
-    pub fn insert(&self, new: &mut [NewSlot], bytes: &BTreeMap<u32, u64>) {
-        self.insert_with(new, bytes, false);
+    /// Inserts the entries of a flush: all of them are newer than those that are there. `added`: what they are in each file, by its position.
+    pub fn insert(&self, new: &mut [NewSlot], added: &BTreeMap<u32, Added>) {
+        self.insert_with(new, added, false);
     }
 
     /// Inserts entries in any order while an index is loaded: their sequence numbers, which are kept until [`HashIndex::end_loading`], tell which
     /// is newer.
-    pub fn load(&self, new: &mut [NewSlot], bytes: &BTreeMap<u32, u64>) {
-        self.insert_with(new, bytes, true);
+    pub fn load(&self, new: &mut [NewSlot], added: &BTreeMap<u32, Added>) {
+        self.insert_with(new, added, true);
     }
 
     /// All entries are loaded.
@@ -190,23 +196,21 @@ impl HashIndex {
         self.leaf_bytes.store(memory, Relaxed);
     }
 
-    fn insert_with(&self, new: &mut [NewSlot], bytes: &BTreeMap<u32, u64>, loading: bool) {
+    fn insert_with(&self, new: &mut [NewSlot], added: &BTreeMap<u32, Added>, loading: bool) {
         new.sort_unstable_by_key(|slot| (slot.tag, std::cmp::Reverse(slot.seq)));
         // Before a slot is seen: a reader that finds it looks its file up.
         {
             let mut files = self.files.write();
             for (file, (count, last_chunk)) in by_file(new.iter().map(|slot| slot.place)) {
-                let bytes = bytes.get(&file).copied().unwrap_or(0);
+                files.note_added(file, count, added.get(&file).copied().unwrap_or_default());
                 files.update(file, |file| {
-                    (file.slots, file.live) = (file.slots + count, file.live + count);
-                    (file.count, file.bytes) = (file.count + count, file.bytes.saturating_add(bytes));
+                    file.slots += count;
                     file.last_chunk = file.last_chunk.max(last_chunk);
                 });
             }
         }
         self.slots.fetch_add(new.len() as u64, Relaxed);
-        let mut shadowed: BTreeMap<u32, u64> = BTreeMap::new();
-        let (mut left, mut live) = (&*new, new.len() as u64);
+        let (mut left, mut changed) = (&*new, Alive::default());
         // From the end on: where slots of one tag are inserted in two steps, the newer ones come in front of the older.
         while let Some(last) = left.last() {
             let directory = self.directory.read();
@@ -218,10 +222,7 @@ impl HashIndex {
             let count = left.iter().rev().take_while(is_here).count().min(MAX_SLOTS);
             let (others, here) = left.split_at(left.len() - count);
             let before = leaf.memory();
-            leaf.insert(here, loading, &mut |place| {
-                *shadowed.entry(place.file()).or_default() += 1;
-                live -= 1;
-            });
+            leaf.insert(here, loading, &mut |was, is| changed.note(was, is));
             self.note_memory(before, leaf.memory());
             let is_full = leaf.len() > MAX_SLOTS;
             drop(leaf);
@@ -231,10 +232,10 @@ impl HashIndex {
             }
             left = others;
         }
-        self.live.fetch_add(live, Relaxed);
         let mut files = self.files.write();
-        for (file, count) in shadowed {
-            files.update(file, |file| file.live = file.live.saturating_sub(count));
+        for (file, more) in changed.by_file {
+            self.live.fetch_add(more as u64, Relaxed);
+            files.update(file, |file| file.live = file.live.saturating_add_signed(more));
         }
     }
 
@@ -273,17 +274,17 @@ impl HashIndex {
         }
     }
 
-    /// So many entries with so many bytes are about to be moved to the file at `position`.
-    pub fn note_bytes(&self, position: u32, count: u64, bytes: u64) {
-        self.files.write().note_bytes(position, count, bytes);
+    /// So many entries are about to be moved to the file at `position`.
+    pub fn note_added(&self, position: u32, count: u64, added: Added) {
+        self.files.write().note_added(position, count, added);
     }
 
     /// Moves and removes slots. Files in which nothing is left are taken from the list. Returns how many of the changes found their slot.
     pub fn change(&self, changes: &mut [Change]) -> u64 {
         changes.sort_unstable_by_key(|change| (change.tag, change.from));
-        // Slots that come and go, and those that become or are no longer the newest of their tag.
-        let mut slots: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
-        let (mut done, mut removed, mut lost) = (0, 0, 0);
+        // Slots that come and go.
+        let mut slots: BTreeMap<u32, i64> = BTreeMap::new();
+        let (mut done, mut removed, mut changed) = (0, 0, Alive::default());
         let moved = by_file(changes.iter().filter_map(|change| change.to));
         {
             // As for insertions, before a slot is seen.
@@ -299,35 +300,25 @@ impl HashIndex {
             let directory = self.directory.read();
             let mut leaf = directory.leaves[directory.position(of_tag[0].tag)].write();
             let before = leaf.memory();
-            leaf.change(of_tag, &mut |change, was_first, next| {
+            let (was, is) = leaf.change(of_tag[0].tag, of_tag, &mut |change| {
                 done += 1;
-                let live = i64::from(was_first);
-                let from = slots.entry(change.from.file()).or_default();
-                *from = (from.0 - 1, from.1 - live);
+                *slots.entry(change.from.file()).or_default() -= 1;
                 match change.to {
-                    Some(to) => {
-                        let to = slots.entry(to.file()).or_default();
-                        *to = (to.0 + 1, to.1 + live);
-                    }
-                    None => {
-                        removed += 1;
-                        match next {
-                            Some(next) => slots.entry(next.file()).or_default().1 += 1,
-                            None => lost += u64::from(was_first),
-                        }
-                    }
+                    Some(to) => *slots.entry(to.file()).or_default() += 1,
+                    None => removed += 1,
                 }
             });
+            changed.note(was, is);
             self.note_memory(before, leaf.memory());
         }
         self.slots.fetch_sub(removed, Relaxed);
-        self.live.fetch_sub(lost, Relaxed);
         let mut files = self.files.write();
-        for (file, (added, live)) in slots {
-            files.update(file, |file| {
-                file.slots = file.slots.saturating_add_signed(added);
-                file.live = file.live.saturating_add_signed(live);
-            });
+        for (file, more) in changed.by_file {
+            self.live.fetch_add(more as u64, Relaxed);
+            files.update(file, |file| file.live = file.live.saturating_add_signed(more));
+        }
+        for (file, more) in slots {
+            files.update(file, |file| file.slots = file.slots.saturating_add_signed(more));
         }
         for (file, (count, _)) in moved {
             files.update(file, |file| file.slots -= count);
@@ -337,6 +328,22 @@ impl HashIndex {
 
     fn note_memory(&self, before: usize, after: usize) {
         self.leaf_bytes.fetch_add((after as u64).wrapping_sub(before as u64), Relaxed);
+    }
+}
+
+/// By how much the number of slots that count as alive changes in each file.
+#[derive(Default)]
+struct Alive {
+    by_file: BTreeMap<u32, i64>,
+}
+
+impl Alive {
+    /// Of a tag, this slot counted as alive, and that one does now.
+    fn note(&mut self, was: Option<Place>, is: Option<Place>) {
+        if was != is {
+            was.into_iter().for_each(|place| *self.by_file.entry(place.file()).or_default() -= 1);
+            is.into_iter().for_each(|place| *self.by_file.entry(place.file()).or_default() += 1);
+        }
     }
 }
 
@@ -362,7 +369,14 @@ fn by_file(places: impl Iterator<Item = Place>) -> BTreeMap<u32, (u64, u64)> {
 
 fn candidate(files: &Files, place: Place) -> Option<Candidate> {
     let file = files.get(place.file())?;
-    Some(Candidate { place, file: file.file, file_len: file.len, at: place.at(), mean_len: file.mean_len() })
+    Some(Candidate {
+        place,
+        file: file.file,
+        file_len: file.len,
+        at: place.at(),
+        mean_len: file.mean_len(),
+        mean_chunk_len: file.mean_chunk_len(),
+    })
 }
 
 #[cfg(test)]

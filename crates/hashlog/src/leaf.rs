@@ -6,6 +6,12 @@ use base::Seq;
 /// A leaf with more slots is divided, if that can be.
 pub(crate) const MAX_SLOTS: usize = 512;
 
+/// The slot of a tag, of which all are given, the newest first, that counts as alive: the newest, unless it is a delete that hides nothing.
+pub(crate) fn alive(mut group: impl Iterator<Item = Place>) -> Option<Place> {
+    let first = group.next()?;
+    (!first.is_delete() || group.next().is_some()).then_some(first)
+}
+
 /// The slots of a leaf. Those with the same tag are next to each other, the newest first.
 #[derive(Default)]
 pub(crate) struct Leaf {
@@ -101,9 +107,14 @@ impl Leaf {
     }
 
     /// Inserts slots, which are ascending by tag, and of one tag newest first. All of them are newer than those that are there, unless
-    /// `loading`: then the order within a tag is that of sequence numbers, which are kept beside the slots. `shadowed` is called with the
-    /// place of each slot that was the first of its tag, or would have been, and is not any more.
-    pub(crate) fn insert(&mut self, new: &[NewSlot], loading: bool, shadowed: &mut dyn FnMut(Place)) {
+    /// `loading`: then the order within a tag is that of sequence numbers, which are kept beside the slots. `changed` is called for each tag
+    /// with the slot that counted as [`alive`] before, and the one that does now.
+    pub(crate) fn insert(
+        &mut self,
+        new: &[NewSlot],
+        loading: bool,
+        changed: &mut dyn FnMut(Option<Place>, Option<Place>),
+    ) {
         let (mut old, len) = (self.len(), self.len() + new.len());
         // A sixteenth more than is needed: most leaves get some slots with each flush.
         let wanted = if self.tags.capacity() < len { len + len / 16 } else { 0 };
@@ -132,7 +143,11 @@ impl Leaf {
                 self.seqs[to] = slot.seq;
             }
         }
-        self.note_shadowed(new, shadowed);
+        for of_tag in new.chunk_by(|a, b| a.tag == b.tag) {
+            let group = self.group(of_tag[0].tag).iter().copied();
+            let is_old = |place: &Place| !of_tag.iter().any(|slot| slot.place == *place);
+            changed(alive(group.clone().filter(is_old)), alive(group));
+        }
     }
 
     fn is_behind(&self, at: usize, slot: &NewSlot, loading: bool) -> bool {
@@ -140,55 +155,37 @@ impl Leaf {
         tag > slot.tag || tag == slot.tag && (!loading || self.seqs[at] < slot.seq)
     }
 
-    /// Calls `shadowed` for the slots behind the first one in the groups of new slots, but for those that had been behind another one.
-    fn note_shadowed(&self, new: &[NewSlot], shadowed: &mut dyn FnMut(Place)) {
-        for of_tag in new.chunk_by(|a, b| a.tag == b.tag) {
-            let group = self.group(of_tag[0].tag);
-            let is_new = |place: &Place| of_tag.iter().any(|slot| slot.place == *place);
-            let mut had_first = false;
-            for (i, place) in group.iter().enumerate() {
-                let was_first = !is_new(place) && !std::mem::replace(&mut had_first, true);
-                if i > 0 && (is_new(place) || was_first) {
-                    shadowed(*place);
-                }
-            }
-        }
-    }
-
-    /// Moves and removes slots. `changed` is called for each change whose slot is there, with whether the slot was the first of its tag, and
-    /// with the slot that is the first instead, if that is another one.
+    /// Moves and removes slots of one tag. `changed` is called for each change whose slot is there. Returns the slot that counted as
+    /// [`alive`] before, and the one that does now.
     pub(crate) fn change(
         &mut self,
+        tag: u32,
         changes: &[Change],
-        changed: &mut dyn FnMut(&Change, bool, Option<Place>),
-    ) {
-        let mut removed = false;
+        changed: &mut dyn FnMut(&Change),
+    ) -> (Option<Place>, Option<Place>) {
+        let from = self.first_at(tag);
+        let all = self.group(tag).len();
+        let before = alive(self.places[from..from + all].iter().copied());
+        let mut left = all;
         for change in changes {
-            let from = self.first_at(change.tag);
-            let group = self.tags[from..].iter().take_while(|tag| **tag == change.tag).count();
-            let Some(at) = self.places[from..from + group].iter().position(|place| *place == change.from)
-            else {
-                continue;
-            };
+            let group = &mut self.places[from..from + left];
+            let Some(at) = group.iter().position(|place| *place == change.from) else { continue };
+            changed(change);
             match change.to {
-                Some(to) => {
-                    self.places[from + at] = to;
-                    changed(change, at == 0, None);
-                }
+                Some(to) => group[at] = to,
                 None => {
                     self.tags.remove(from + at);
                     self.places.remove(from + at);
-                    let next = (at == 0 && group > 1).then(|| self.places[from]);
-                    changed(change, at == 0, next);
-                    removed = true;
+                    left -= 1;
                 }
             }
         }
-        if removed {
+        if left < all {
             let wanted = self.len() + self.len() / 16;
             self.tags.shrink_to(wanted);
             self.places.shrink_to(wanted);
         }
+        (before, alive(self.places[from..from + left].iter().copied()))
     }
 
     /// Divides the slots by the bit behind the first `depth` ones: this leaf keeps those without it.

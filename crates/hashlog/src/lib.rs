@@ -15,7 +15,7 @@ mod leaf;
 mod place;
 mod resolve;
 
-pub use files::FileUse;
+pub use files::{Added, FileUse};
 pub use hints::{
     Hint, HintFile, HintOwner, HintReader, HintShare, HintWriter, MAX_FILES_OF_HINTS, hint_file_name,
     parse_hint_file_name,

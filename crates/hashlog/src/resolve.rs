@@ -203,7 +203,7 @@ fn read_shares(
         };
         last = Some((hint.file, position));
         if let Some(position) = position
-            && let Ok(place) = Place::new(position, hint.at)
+            && let Ok(place) = Place::new(position, hint.at, hint.is_delete)
         {
             visit(place, hint);
         }

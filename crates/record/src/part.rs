@@ -35,6 +35,9 @@ pub struct Part {
 /// A chunk, and its payload.
 type Piece = (RawChunk, Vec<u8>);
 
+/// So many blocks of a record are read at once: 4 MiB.
+const MOST_AT_ONCE: usize = 128;
+
 /// A segment of which parts are read.
 pub struct PartsOf<'a> {
     /// The open file.
@@ -48,9 +51,10 @@ pub struct PartsOf<'a> {
 }
 
 impl PartsOf<'_> {
-    /// Reads the chunk at offset `chunk`, and those behind it until `is_whole` is true of their payload. At first `expected` bytes are read,
-    /// header included: if the part is in these, it takes one read. `cached`: only what can be read without waiting for the disk; if that is
-    /// not all, the disk is asked for it, and the result is `None`.
+    /// Reads the chunk at offset `chunk`, and those behind it until `missing` returns 0 for their payload. It tells how many bytes are missing
+    /// at least, so that these are read together. At first `expected` bytes are read, header included: if the chunk has no more, and
+    /// nothing is missing then, it takes one read. `cached`: only what can be read without waiting for the disk; if that is not all, the disk
+    /// is asked for it, and the result is `None`.
     ///
     /// # Errors
     /// `Corruption`, with file and offset, if a chunk is not the one that was written there, or the record ends before it is whole; `Io`.
@@ -59,25 +63,62 @@ impl PartsOf<'_> {
         chunk: u64,
         expected: usize,
         cached: bool,
-        is_whole: &mut dyn FnMut(&[u8]) -> bool,
+        missing: &mut dyn FnMut(&[u8]) -> usize,
     ) -> Result<Option<Part>> {
         let Some((first, mut payload)) = self.read_chunk(chunk, expected, cached)? else { return Ok(None) };
         let (begins, mut ends, mut offset) = (first.kind.begins(), first.kind.ends(), chunk);
-        while !is_whole(&payload) {
-            // The next chunk of a record begins the next block.
-            offset = offset - offset % BLOCK_LEN as u64 + BLOCK_LEN as u64;
-            let next = match ends {
-                true => return Err(self.damage(chunk, "a record ends within an entry")),
-                false => self.read_chunk(offset, BLOCK_LEN, cached)?,
+        let mut bytes = Vec::new();
+        loop {
+            let missing = match missing(&payload) {
+                0 => return Ok(Some(Part { payload, begins })),
+                _ if ends => return Err(self.damage(chunk, "a record ends within an entry")),
+                missing => missing,
             };
-            let Some((next, bytes)) = next else { return Ok(None) };
-            if next.kind.begins() {
-                return Err(self.damage(offset, "a chunk that continues a record is missing"));
+            // Each further chunk of a record begins a block.
+            offset = offset - offset % BLOCK_LEN as u64 + BLOCK_LEN as u64;
+            let blocks = missing.div_ceil(BLOCK_LEN - CHUNK_HEADER_LEN).min(MOST_AT_ONCE);
+            let len = ((blocks * BLOCK_LEN) as u64).min(self.len.saturating_sub(offset));
+            bytes.resize(len as usize, 0);
+            if !self.fill(&mut bytes, offset, cached)? {
+                return Ok(None);
             }
-            ends = next.kind.ends();
-            payload.extend_from_slice(&bytes);
+            ends = self.continue_record(&bytes, &mut offset, &mut payload)?;
         }
-        Ok(Some(Part { payload, begins }))
+    }
+
+    /// Appends the payloads of the chunks in `bytes`, which are at `offset` in the file and continue a record, up to its last. Returns whether that is
+    /// among them. `offset` is that of the last chunk then.
+    fn continue_record(&self, bytes: &[u8], offset: &mut u64, payload: &mut Vec<u8>) -> Result<bool> {
+        let start = *offset;
+        if bytes.len() < CHUNK_HEADER_LEN {
+            return Err(self.damage(start, "the segment ends before a chunk"));
+        }
+        for (i, block) in bytes.chunks(BLOCK_LEN).enumerate() {
+            *offset = start + (i * BLOCK_LEN) as u64;
+            let chunk = if block.len() < CHUNK_HEADER_LEN {
+                None
+            } else {
+                RawChunk::parse_header(block, block.len())
+            };
+            let chunk = chunk.ok_or_else(|| self.damage(*offset, "no chunk begins here"))?;
+            self.verify(&chunk, *offset, block)?;
+            if chunk.kind.begins() {
+                return Err(self.damage(*offset, "a chunk that continues a record is missing"));
+            }
+            payload.extend_from_slice(&block[CHUNK_HEADER_LEN..CHUNK_HEADER_LEN + chunk.payload_len]);
+            if chunk.kind.ends() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn verify(&self, chunk: &RawChunk, offset: u64, bytes: &[u8]) -> Result<()> {
+        let id = Identity { kind: self.kind, number: self.number };
+        match chunk.verify(id, offset, bytes) {
+            true => Ok(()),
+            false => Err(self.damage(offset, "a chunk has a wrong checksum")),
+        }
     }
 
     /// The payload of the record to which the chunk at `chunk` belongs, up to the end of that chunk, and how much of it is before that
@@ -142,7 +183,6 @@ impl PartsOf<'_> {
 
     /// The chunk at `offset`, and its payload.
     fn read_chunk(&self, offset: u64, expected: usize, cached: bool) -> Result<Option<Piece>> {
-        let id = Identity { kind: self.kind, number: self.number };
         let room =
             (BLOCK_LEN as u64 - offset % BLOCK_LEN as u64).min(self.len.saturating_sub(offset)) as usize;
         if room < CHUNK_HEADER_LEN {
@@ -159,9 +199,7 @@ impl PartsOf<'_> {
         if whole > have && !self.fill(&mut bytes[have..], offset + have as u64, cached)? {
             return Ok(None);
         }
-        if !chunk.verify(id, offset, &bytes) {
-            return Err(self.damage(offset, "a chunk has a wrong checksum"));
-        }
+        self.verify(&chunk, offset, &bytes)?;
         bytes.drain(..CHUNK_HEADER_LEN);
         Ok(Some((chunk, bytes)))
     }
@@ -232,9 +270,11 @@ mod tests {
                 let wanted = &record[at..at + 1 + rng.below((record.len() - at) as u64) as usize];
                 let place = chunk_place(*start, at as u64);
                 let within = usize::from(place.within);
-                for expected in [0, 100, BLOCK_LEN] {
-                    let mut is_whole = |payload: &[u8]| payload.len() >= within + wanted.len();
-                    let part = parts.read(place.chunk, expected, false, &mut is_whole).unwrap().unwrap();
+                // What is missing may be known, or only that something is.
+                for (expected, most) in [(0, usize::MAX), (100, 1), (BLOCK_LEN, 40_000)] {
+                    let mut missing =
+                        |payload: &[u8]| (within + wanted.len()).saturating_sub(payload.len()).min(most);
+                    let part = parts.read(place.chunk, expected, false, &mut missing).unwrap().unwrap();
                     assert!(part.payload[within..within + wanted.len()] == *wanted, "{at} of {start}");
                     let room = BLOCK_LEN as u64 - start % BLOCK_LEN as u64;
                     let first = if room < CHUNK_HEADER_LEN as u64 { start + room } else { *start };
@@ -243,9 +283,11 @@ mod tests {
                 let (payload, before) = parts.read_from_start(place.chunk).unwrap();
                 assert!(before + within == at && record.starts_with(&payload) && payload.len() > at);
             }
-            let mut never = |_: &[u8]| false;
-            let error = parts.read(chunk_place(*start, 0).chunk, 0, false, &mut never).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Corruption);
+            for missing in [1, BLOCK_LEN, 50 * BLOCK_LEN] {
+                let chunk = chunk_place(*start, 0).chunk;
+                let error = parts.read(chunk, 0, false, &mut |_| missing).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Corruption);
+            }
         }
     }
 
@@ -256,7 +298,7 @@ mod tests {
         let file = sim.open(path).unwrap();
         let refused = |number: u64, len: u64, chunk: u64| {
             let parts = PartsOf { file: &*file, kind: SegmentKind::Values, number, len };
-            let error = parts.read(chunk, 64, false, &mut |_| true).unwrap_err();
+            let error = parts.read(chunk, 64, false, &mut |_| 0).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
         };
         let (start, _) =
@@ -279,7 +321,7 @@ mod tests {
             drop(writer);
             let file = sim.open(copy).unwrap();
             let parts = PartsOf { file: &*file, kind: SegmentKind::Values, number: 3, len };
-            assert!(parts.read(chunk, 64, false, &mut |_| true).is_err(), "byte {at}");
+            assert!(parts.read(chunk, 64, false, &mut |_| 0).is_err(), "byte {at}");
         }
     }
 }

@@ -19,7 +19,7 @@ mod value_file;
 mod walk;
 
 pub use forward::Forward;
-pub use pick::{FileUse, SegmentFile, pick, pick_by_count, pick_small};
+pub use pick::{FileUse, SegmentFile, pick, pick_by_count, pick_first, pick_small};
 pub use placement::is_large;
 pub use read::read_value;
 pub use segments::{MAX_ERRORS, Segments};

@@ -101,6 +101,16 @@ pub fn pick_by_count(files: &[FileUse], max_live_bytes: u64) -> Vec<usize> {
     picked
 }
 
+/// How many of these files a collection takes together, the first ones: as far as [`pick`] would.
+pub fn pick_first(files: &[FileUse], max_live_bytes: u64) -> usize {
+    let mut sum: u64 = 0;
+    let fits = |file: &&FileUse| {
+        sum = sum.saturating_add(cost(file));
+        sum <= max_live_bytes
+    };
+    files.iter().take_while(fits).count().max(files.len().min(1))
+}
+
 /// So many small files of about one length are merged. Lengths are about the same if they are below one limit and not below the next, which is this
 /// part of it: so a file of merged ones usually is of the next length, and a byte is copied about once for each limit.
 const MERGED: usize = 8;
@@ -217,6 +227,15 @@ mod tests {
         assert_eq!(pick_by_count(&files, 1), [2]);
         let pinned = files.map(|file| FileUse { pinned: true, ..file });
         assert!(pick_by_count(&pinned, 1 << 20).is_empty());
+    }
+
+    #[test]
+    fn the_first_files_are_taken_as_far_as_they_fit() {
+        let files = [used(1, 100, 40), used(2, 100, 50), used(3, 100, 0)];
+        for (most, count) in [(0, 1), (40, 1), (89, 1), (90, 3), (1 << 40, 3)] {
+            assert_eq!(pick_first(&files, most), count, "{most}");
+        }
+        assert_eq!(pick_first(&[], 9), 0);
     }
 
     #[test]

@@ -497,6 +497,16 @@ impl Segments {
         *failures >= UNREADABLE
     }
 
+    /// Whether no collection tries `file` any more: see [`Segments::note_failure`].
+    pub fn is_given_up(&self, file: SegmentFile) -> bool {
+        self.held.lock().failures.get(&file).is_some_and(|failures| *failures >= UNREADABLE)
+    }
+
+    /// Collections try these files again.
+    pub fn retry(&self, files: &HashSet<SegmentFile>) {
+        self.held.lock().failures.retain(|file, _| !files.contains(file));
+    }
+
     /// Whether a table that only readers use refers to one of `segments`.
     pub fn is_pinned(&self, segments: &HashSet<u64>) -> bool {
         let held = self.held.lock();
@@ -692,7 +702,7 @@ impl Segments {
         read_value(&*self.env.open(&path)?, &path, reference, reference.offset).map(Slice::from)
     }
 
-    /// Reads the chunk at offset `chunk` of a file of `len` bytes, and those behind it until `is_whole`: see [`PartsOf::read`]. Unless `cached`, a job that
+    /// Reads the chunk at offset `chunk` of a file of `len` bytes, and those behind it until nothing is `missing`: see [`PartsOf::read`]. Unless `cached`, a job that
     /// leaves the disk to reads sees that this one waits.
     ///
     /// # Errors
@@ -703,7 +713,7 @@ impl Segments {
         chunk: u64,
         expected: usize,
         cached: bool,
-        is_whole: &mut dyn FnMut(&[u8]) -> bool,
+        missing: &mut dyn FnMut(&[u8]) -> usize,
     ) -> Result<Option<Part>> {
         let open = match file {
             SegmentFile::Log(_) => self.open_file(file)?,
@@ -711,16 +721,16 @@ impl Segments {
         };
         let parts = parts_of(&*open, file, len);
         if cached {
-            return parts.read(chunk, expected, true, is_whole);
+            return parts.read(chunk, expected, true, missing);
         }
         if self.waiting_reads.has_jobs() {
-            if let Some(part) = parts.read(chunk, expected, true, is_whole)? {
+            if let Some(part) = parts.read(chunk, expected, true, missing)? {
                 return Ok(Some(part));
             }
             let _waiting = self.waiting_reads.begin_wait();
-            return parts.read(chunk, expected, false, is_whole);
+            return parts.read(chunk, expected, false, missing);
         }
-        parts.read(chunk, expected, false, is_whole)
+        parts.read(chunk, expected, false, missing)
     }
 
     /// The payload of the record to which the chunk at `chunk` belongs, up to the end of the chunk, and how much of it is before the chunk.

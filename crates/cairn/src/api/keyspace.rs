@@ -717,6 +717,9 @@ impl Keyspace {
     ///
     /// With a [compaction filter](crate::CompactionFilter) each call rewrites all tables, so that the filter meets all entries.
     ///
+    /// Where the keyspace has no order, all keyspaces are flushed, and its files in which entries are overwritten or deleted are copied without
+    /// these, whatever their share.
+    ///
     /// # Errors
     /// `Corruption` when a table cannot be read, after everything else was compacted; `NoSpace`, `Io`; `ReadOnly` after a sync failed;
     /// `Locked` in a forked child; `Closed`.
@@ -727,7 +730,7 @@ impl Keyspace {
     /// Compacts the guards that overlap `bounds`, and waits. See [`Keyspace::compact`].
     ///
     /// # Errors
-    /// As for [`Keyspace::compact`].
+    /// As for [`Keyspace::compact`]; `InvalidArgument` if there are bounds, and the keyspace has no order.
     pub fn compact_range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<()> {
         let bounds = Bounds::new(&bounds);
         self.database().compact_keyspace(&self.inner, (&bounds.from, bounds.to.as_deref()), false)
@@ -735,6 +738,7 @@ impl Keyspace {
 
     /// [`Keyspace::compact`], which writes every table again, also those that compactions would leave as they are: in the form that the present
     /// options ask for, after [`Keyspace::alter`], or to have every byte read and written anew. Values outside of the tree stay where they are.
+    /// Where the keyspace has no order, all of its files are copied.
     ///
     /// Cost: the keyspace is read and written once.
     ///

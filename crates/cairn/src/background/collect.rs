@@ -8,10 +8,11 @@
 //! that are in no other table.
 
 use super::collect_hashed::{CopiedPart, HashedPart, no_entry};
+use super::compact::RETRY_PAUSE;
 use super::outcome::concerns_one;
 use crate::events;
 use crate::parts::Pace;
-use crate::state::{DbInner, KeyspaceInner, PanicGuard};
+use crate::state::{DbInner, HashLog, KeyspaceInner, PanicGuard};
 use crate::sync::{Ordering, yield_now};
 use crate::wal::{Placed, append_entry, end_value_file, read_batches};
 use base::planted::{Bug, planted};
@@ -24,7 +25,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tree::{DatabaseEdit, LiveTable, tables_of};
 use values::{
-    FileUse, Maps, SegmentFile, ValueFile, own_segment, pick, pick_by_count, pick_small, value_file_name,
+    FileUse, Maps, SegmentFile, ValueFile, own_segment, pick, pick_by_count, pick_first, pick_small,
+    value_file_name,
 };
 
 /// Bounds of what one collection copies and has in memory, in bytes, unless a single file has more: an eighth of the memory budget between them. A
@@ -92,6 +94,13 @@ struct Live {
     first_offset: u64,
 }
 
+/// What a collection of these files takes on the disk, about.
+fn bytes_to_copy(files: &[FileUse]) -> u64 {
+    files.iter().fold(0, |sum: u64, file| {
+        sum.saturating_add(file.live_bytes).saturating_add(file.live_count.saturating_mul(PER_ENTRY))
+    })
+}
+
 impl Due {
     /// Whether it takes so little time that an opening need not leave it to others: few bytes, and no tables to read.
     fn is_short(&self) -> bool {
@@ -106,7 +115,12 @@ impl DbInner {
         if !self.tables.segments.take_changed() {
             return None;
         }
-        let Due { files: due, is_merge } = self.due_files()?;
+        self.begin_collection(self.due_files()?)
+    }
+
+    /// Begins to collect these files, unless something is in the way of that: then there is progress to wait for.
+    fn begin_collection(&self, due: Due) -> Option<Collection> {
+        let Due { files: due, is_merge } = due;
         let _manifest = self.manifest.lock();
         let mut state = self.state.lock();
         // As they are now: since they were picked, tables, and with them segments, may have come to an end, or moved.
@@ -146,6 +160,62 @@ impl DbInner {
         Some(Collection { files, is_merge, tables, hashed })
     }
 
+    /// Collects the files with entries of a keyspace without order: those in which some are dead, or `all`. What later writes and collections add
+    /// is not waited for, nor are logs that recovery needs, and files that tables refer to which only readers use.
+    ///
+    /// # Errors
+    /// `NoSpace` if the disk has no room for what is copied; `Corruption` if a file cannot be read, when the others are collected.
+    pub(super) fn collect_keyspace(&self, keyspace: &KeyspaceInner, log: &HashLog, all: bool) -> Result<()> {
+        {
+            // Readers may have ended for which collections had kept entries.
+            let _manifest = self.manifest.lock();
+            if !keyspace.is_dropped() {
+                self.tables.share(log, self.oldest_reader(keyspace));
+            }
+        }
+        let segments = &self.tables.segments;
+        let asked: HashSet<SegmentFile> = log.list_files().into_iter().map(|file| file.file).collect();
+        // An explicit request tries files again that could not be read before.
+        segments.retry(&asked);
+        loop {
+            self.status.check_running()?;
+            keyspace.check_open()?;
+            let mut files = segments.uses(self.oldest_log());
+            files.retain(|used| asked.contains(&used.file) && !used.pinned && (all || used.dead_count > 0));
+            files.truncate(pick_first(&files, self.most_at_once()));
+            if files.is_empty() {
+                break;
+            }
+            let needed = bytes_to_copy(&files);
+            if !self.has_room_for(needed) {
+                let what = format!(
+                    "{}: the disk has no room to collect values: {needed} bytes are alive in {} files",
+                    self.dir.display(),
+                    files.len()
+                );
+                return Err(Error::new(ErrorKind::NoSpace, what));
+            }
+            match self.begin_collection(Due { files, is_merge: false }) {
+                Some(collection) => self.run_collection(collection)?,
+                None => {
+                    self.run_pending();
+                    self.signals.progress.wait_for(&mut self.state.lock(), RETRY_PAUSE);
+                }
+            }
+        }
+        match asked.into_iter().find(|file| segments.is_given_up(*file)) {
+            None => Ok(()),
+            Some(file) => {
+                let path = self.dir.join(segments.file_name(file));
+                Err(Error::corruption(
+                    &path,
+                    0,
+                    "the file cannot be collected: something in it cannot be read",
+                ))
+            }
+        }
+    }
+
     /// Runs short collections at an opening, which may have made a small file: a process that ends soon leaves background threads no time to merge
     /// them. A failure is left to later ones.
     pub(crate) fn collect_at_opening(&self) {
@@ -178,7 +248,7 @@ impl DbInner {
             yield_now();
         }
         let mut files = self.tables.segments.uses(oldest_log);
-        let most = (self.options.memory_budget / 8).clamp(*MAX_LIVE_BYTES.start(), *MAX_LIVE_BYTES.end());
+        let most = self.most_at_once();
         let mut picked = pick(&files, self.garbage_percent(), most);
         if picked.is_empty() && self.an_index_is_full() {
             picked = pick_by_count(&files, most);
@@ -193,11 +263,13 @@ impl DbInner {
         }
         let (mut at, picked) = (0.., picked.into_iter().collect::<HashSet<_>>());
         files.retain(|_| picked.contains(&at.next().expect("endless")));
-        let live = files.iter().fold(0, |sum: u64, file| {
-            sum.saturating_add(file.live_bytes).saturating_add(file.live_count.saturating_mul(PER_ENTRY))
-        });
         let margin = if is_merge { MERGE_MARGIN } else { 1 };
-        self.has_room_for(live.saturating_mul(margin)).then_some(Due { files, is_merge })
+        self.has_room_for(bytes_to_copy(&files).saturating_mul(margin)).then_some(Due { files, is_merge })
+    }
+
+    /// What one collection copies and has in memory at most, unless it is a single file.
+    fn most_at_once(&self) -> u64 {
+        (self.options.memory_budget / 8).clamp(*MAX_LIVE_BYTES.start(), *MAX_LIVE_BYTES.end())
     }
 
     /// Whether small files may be merged, which no caller waits for.
@@ -405,11 +477,11 @@ impl DbInner {
                 }
                 let live =
                     hashed.iter_mut().find_map(|part| Some((part.take(placed.at, entry.keyspace)?, part)));
-                if let Some((live, part)) = live {
-                    let entry = &part.copied(entry);
+                let copied = live.and_then(|(live, part)| Some((live, part.copied(live, entry)?, part)));
+                if let Some((live, entry, part)) = copied {
                     let bytes = (entry.key.len() + entry.value.len()) as u64;
                     value_bytes += bytes + 1;
-                    written = append_entry(&mut writer, &mut record, numbers, entry).and_then(|appended| {
+                    written = append_entry(&mut writer, &mut record, numbers, &entry).and_then(|appended| {
                         let (file, is_delete) =
                             (SegmentFile::Values(number), entry.kind == EntryKind::Delete);
                         let hint = Hint { file, at: appended.at, seq: placed.seq, is_delete, key: entry.key };

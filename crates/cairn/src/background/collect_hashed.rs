@@ -4,7 +4,7 @@
 use crate::state::{DbInner, HashLog, KeyspaceInner, Moved};
 use crate::wal::Entry;
 use base::{Error, Result, Seq, Time};
-use hashlog::{Hint, HintFile, HintReader, HintWriter, Resolved, Slot, pack, resolve};
+use hashlog::{Change, Hint, HintFile, HintReader, HintWriter, Place, Resolved, Slot, resolve};
 use record::ChunkPlace;
 use std::collections::HashSet;
 use std::iter::Peekable;
@@ -147,12 +147,18 @@ impl HashedPart {
         }
     }
 
-    /// What is copied of an entry: of one that has expired a delete, which hides older ones.
-    pub(super) fn copied<'a>(&self, entry: &Entry<'a>) -> Entry<'a> {
-        match entry.expiry.is_some_and(|expiry| expiry <= self.expired_by) {
-            true => Entry { keyspace: entry.keyspace, ..Entry::delete(entry.key) },
-            false => *entry,
+    /// What is copied of the entry of a slot: of one that has expired a delete, if it may hide older ones, and nothing otherwise.
+    pub(super) fn copied<'a>(&mut self, slot: Slot, entry: &Entry<'a>) -> Option<Entry<'a>> {
+        if entry.expiry.is_none_or(|expiry| expiry > self.expired_by) {
+            return Some(*entry);
         }
+        let mut group = Vec::new();
+        log_of(&self.keyspace).index.group(slot.tag, &mut group);
+        if group.last() == Some(&slot.place) {
+            self.resolved.dead.push(Change::removal(slot));
+            return None;
+        }
+        Some(Entry { keyspace: entry.keyspace, ..Entry::delete(entry.key) })
     }
 
     /// An entry of the file that was not met.
@@ -162,8 +168,10 @@ impl HashedPart {
 
     /// An entry is copied, and `hints` begun: `hint` says where it is now, and it has `bytes` of key and value.
     pub(super) fn push(&mut self, slot: Slot, hint: &Hint<'_>, bytes: u64) -> Result<()> {
+        // Before the manifest names it: a place that the index cannot have is an error.
+        let place = Place::new(0, hint.at, hint.is_delete)?;
         self.hints.as_mut().expect("it is begun").push(hint, bytes)?;
-        self.moved.entries.push((slot, pack(hint.at)));
+        self.moved.entries.push((slot, place));
         self.moved.bytes += bytes;
         Ok(())
     }

@@ -61,7 +61,9 @@ impl DbInner {
                 noted.filter(|place| place.seq == entry.seq).ok_or_else(|| no_place(keyspace, entry.seq))?;
             if last != Some(number) {
                 let len = self.env.len(&self.dir.join(log_file_name(number)))?;
-                position = log.index.add_flushed_file(SegmentFile::Log(number), len)?;
+                let file = SegmentFile::Log(number);
+                let of_keyspace = |e: Error| e.context(format_args!("keyspace {:?}", keyspace.name()));
+                position = log.index.add_flushed_file(file, len).map_err(of_keyspace)?;
                 (last, logs) = (Some(number), logs + 1);
                 if logs % MAX_FILES_OF_HINTS == 0 {
                     hints.files.extend(writer.take().map(HintWriter::finish).transpose()?.flatten());
@@ -70,7 +72,7 @@ impl DbInner {
             let key = &keys[entry.key_at..entry.key_at + entry.key_len];
             let (file, at, seq) = (SegmentFile::Log(number), unpack(offset), entry.seq);
             // Before the manifest names it: a place that the index cannot have is an error.
-            Place::new(position, at)?;
+            let place = Place::new(position, at, entry.is_delete)?;
             let writer = match &mut writer {
                 Some(writer) => writer,
                 None => {
@@ -80,7 +82,8 @@ impl DbInner {
                 }
             };
             writer.push(&Hint { file, at, seq, is_delete: entry.is_delete, key }, entry.bytes)?;
-            hints.slots.push(FlushedSlot { tag: log.index.tag_of(key), file, at, seq, bytes: entry.bytes });
+            let tag = log.index.tag_of(key);
+            hints.slots.push(FlushedSlot { tag, file, place, seq, bytes: entry.bytes });
         }
         hints.files.extend(writer.map(HintWriter::finish).transpose()?.flatten());
         Ok(hints)

@@ -78,7 +78,8 @@ impl DbInner {
     ///
     /// `rewrites`: all tables are written again, also those that are in place already.
     ///
-    /// If the keyspace has history, its older versions are compacted, too, also those that this call drops from the primary tree.
+    /// If the keyspace has history, its older versions are compacted, too, also those that this call drops from the primary tree. If it has no order,
+    /// its files are collected instead, and all keyspaces are flushed before: recovery may need a log for any of them.
     pub(crate) fn compact_keyspace(
         &self,
         keyspace: &Arc<KeyspaceInner>,
@@ -86,6 +87,14 @@ impl DbInner {
         rewrites: bool,
     ) -> Result<()> {
         let _call = self.begin_call()?;
+        if let Some(log) = &keyspace.hash_log {
+            keyspace.check_open()?;
+            if !from.is_empty() || to.is_some() {
+                return Err(keyspace.no_order());
+            }
+            self.flush_all()?;
+            return self.collect_keyspace(keyspace, log, rewrites);
+        }
         self.compact_tree(keyspace, (from, to), rewrites)?;
         let Some(historical) = keyspace.historical() else { return Ok(()) };
         self.compact_tree(historical, (&prefix_of(from), to.map(prefix_of).as_deref()), rewrites)

@@ -7,7 +7,7 @@ use crate::state::{FlushedSlot, HashLog, split_value};
 use crate::sync::Ordering;
 use crate::wal::{Entry, append_entry, end_value_file};
 use base::{Cursor as _, EntryKind, Result, Seq};
-use hashlog::{Hint, HintOwner, HintWriter};
+use hashlog::{Hint, HintOwner, HintWriter, Place};
 use memtable::Memtable;
 use record::{SegmentKind, SegmentWriter};
 use std::sync::Arc;
@@ -54,7 +54,8 @@ impl Recovery {
                 }
                 let bytes = (key.len() + value.len()) as u64;
                 hints.push(&Hint { file, at, seq, is_delete: trailer.is_delete(), key }, bytes)?;
-                slots.push(FlushedSlot { tag: log.index.tag_of(key), file, at, seq, bytes });
+                let place = Place::new(0, at, trailer.is_delete())?;
+                slots.push(FlushedSlot { tag: log.index.tag_of(key), file, place, seq, bytes });
                 value_bytes += bytes + 1;
                 last = Some(key.to_vec());
             }

@@ -139,7 +139,7 @@ impl Newer<'_> {
         let Some(after) = self.tables_after else { return Ok(false) };
         let newest = match &keyspace.hash_log {
             Some(log) if log.newest() <= after => None,
-            Some(log) => keyspace.newest_by_hash(log, key, MAX_SEQ)?,
+            Some(log) => keyspace.newest_by_hash(log, key, MAX_SEQ)?.map(|(seq, _)| seq),
             None => {
                 let found = self.read_state.version.get_above(key, hash(key), MAX_SEQ, after + 1)?;
                 found.map(|(trailer, _)| trailer.seq())

@@ -164,7 +164,7 @@ impl Hashed {
     }
 }
 
-/// Whether the entry of `key` with the first of two sequence numbers is the newest that a reader at the second one sees. It is at this place, or was.
+/// Whether the put of `key` with the first of two sequence numbers is the newest that a reader at the second one sees. It is at this place, or was.
 fn shows(
     keyspace: &KeyspaceInner,
     log: &HashLog,
@@ -172,12 +172,19 @@ fn shows(
     key: &[u8],
     (seq, reader): (Seq, Seq),
 ) -> Result<bool> {
-    let place = log.index.find(file).and_then(|position| Place::new(position, at).ok());
+    let place = log.index.find(file).and_then(|position| Place::new(position, at, false).ok());
     if place.is_some() && log.index.newest(log.index.tag_of(key)) == place {
         return Ok(true);
     }
     // There is a newer entry of its tag, or a collection has moved it.
-    Ok(keyspace.newest_by_hash(log, key, reader)? == Some(seq))
+    let Some((found, found_at)) = keyspace.newest_by_hash(log, key, reader)? else { return Ok(false) };
+    let is_there = |place: Place| {
+        let mut group = Vec::new();
+        log.index.group(log.index.tag_of(key), &mut group);
+        group.contains(&place)
+    };
+    // After an opening that could not flush all that it had replayed, an entry may be there twice.
+    Ok(found == seq && place.is_none_or(|place| found_at == place || !is_there(place)))
 }
 
 impl OpenFile {

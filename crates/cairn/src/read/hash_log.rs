@@ -2,15 +2,19 @@
 
 use super::get::AT_ONCE;
 use crate::state::{HashLog, KeyspaceInner, ReadAt, ReadState};
-use crate::wal::{Entries, Entry, decode_batch};
+use crate::wal::{Entries, Entry, decode_batch, least_len};
 use base::planted::{Bug, planted};
 use base::{EntryKind, Error, ErrorKind, Result, Seq, Slice};
-use hashlog::Candidate;
-use record::{CHUNK_HEADER_LEN, Part};
+use hashlog::{Candidate, Place};
+use record::{BLOCK_LEN, CHUNK_HEADER_LEN, Part};
 use std::task::Poll;
 
-/// Bytes of an entry beside key and value, and of the heads of its batch and its chunk, about. More is read with a second read.
+/// Bytes of an entry beside key and value, and of the head of its batch, about. What is beyond is read with a second read.
 const OVERHEAD: usize = 64;
+
+/// Where chunks have this length in the mean, about, the rest of the block is read: the lengths of these are between a few bytes and those of
+/// a block.
+const LONG_CHUNK: usize = 8 << 10;
 
 /// An entry is looked for again so often if its file is gone: each time a collection has moved it meanwhile.
 const MAX_TRIES: usize = 100;
@@ -75,11 +79,24 @@ impl KeyspaceInner {
     /// Reads the part of a file in which an entry is. `None`: it is not `cached`.
     fn read_part(&self, candidate: &Candidate, cached: bool) -> Result<Option<Part>> {
         let within = usize::from(candidate.at.within);
-        let expected =
-            CHUNK_HEADER_LEN + within + (candidate.mean_len as usize).saturating_mul(5) / 4 + OVERHEAD;
-        let is_whole = &mut |payload: &[u8]| entry_at(payload, within).is_some();
+        let with_more = |mean: u64| (mean as usize).saturating_mul(5) / 4;
+        let of_chunk = match with_more(candidate.mean_chunk_len) {
+            len if len < LONG_CHUNK => len,
+            _ => BLOCK_LEN,
+        };
+        // The checksum is that of the whole chunk.
+        let payload = of_chunk.max(within.saturating_add(with_more(candidate.mean_len)));
+        let expected = payload.saturating_add(CHUNK_HEADER_LEN + OVERHEAD);
+        let missing = &mut |payload: &[u8]| match entry_at(payload, within) {
+            Some(_) => 0,
+            None => {
+                let have = payload.get(within..).unwrap_or_default();
+                // One that is malformed is met when the record has no more.
+                least_len(have).saturating_sub(have.len()).max(1)
+            }
+        };
         let file = (candidate.file, candidate.file_len);
-        self.segments.read_part(file, candidate.at.chunk, expected, cached, is_whole)
+        self.segments.read_part(file, candidate.at.chunk, expected, cached, missing)
     }
 
     /// The entry in the part that was read, and where it ends there.
@@ -121,15 +138,15 @@ impl KeyspaceInner {
         Ok(Read::Value(payload.slice_of(&payload[value])))
     }
 
-    /// The sequence number of the flushed entry of `key` that a reader at `seq` sees, be it a delete.
-    pub(super) fn newest_by_hash(&self, log: &HashLog, key: &[u8], seq: Seq) -> Result<Option<Seq>> {
+    /// The sequence number and the place of the flushed entry of `key` that a reader at `seq` sees, be it a delete.
+    pub(super) fn newest_by_hash(&self, log: &HashLog, key: &[u8], seq: Seq) -> Result<Option<(Seq, Place)>> {
         self.with_candidates(log, key, |candidates| {
             for candidate in candidates {
                 let Some(part) = self.read_part(candidate, false)? else { continue };
                 if self.entry_of(candidate, &part)?.0.key == key {
                     let found = self.seq_of(candidate, &part)?;
                     if found <= seq {
-                        return Ok(Some(found));
+                        return Ok(Some((found, candidate.place)));
                     }
                 }
             }

@@ -8,9 +8,8 @@ use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::types::HashLogStats;
 use base::{Result, SegmentShare, Seq};
 use hashlog::{
-    Change, FileUse, HashIndex, Hint, HintFile, HintReader, NewSlot, Place, Resolved, Slot, unpack,
+    Added, Change, FileUse, HashIndex, Hint, HintFile, HintReader, NewSlot, Place, Resolved, Slot,
 };
-use record::ChunkPlace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use table::{BlockCache, Pin};
@@ -24,7 +23,8 @@ const WORTHWHILE: u64 = 8;
 pub(crate) struct FlushedSlot {
     pub tag: u32,
     pub file: SegmentFile,
-    pub at: ChunkPlace,
+    /// Its place, but for the number of the file in the list of the index.
+    pub place: Place,
     pub seq: Seq,
     /// Bytes of key and value.
     pub bytes: u64,
@@ -33,8 +33,8 @@ pub(crate) struct FlushedSlot {
 /// The entries that a collection has copied to a file.
 #[derive(Default)]
 pub(crate) struct Moved {
-    /// The slot of each, and where it is in the file, as one number.
-    pub entries: Vec<(Slot, u64)>,
+    /// The slot of each, and its place in the file, but for the number of the file in the list of the index.
+    pub entries: Vec<(Slot, Place)>,
     /// Bytes of their keys and values.
     pub bytes: u64,
 }
@@ -84,6 +84,14 @@ pub(crate) fn segment_of(file: SegmentFile) -> u64 {
     }
 }
 
+/// Counts the chunk of a place that is added to a file, unless the `last` place added is in it, too.
+fn note_chunk(place: Place, last: &mut Option<Place>, added: &mut BTreeMap<u32, Added>) {
+    let is_same = |last: Place| (last.file(), last.at().chunk) == (place.file(), place.at().chunk);
+    if !last.replace(place).is_some_and(is_same) {
+        added.entry(place.file()).or_default().chunks += 1;
+    }
+}
+
 impl HashLog {
     /// That of a new keyspace.
     pub(crate) fn new(keyspace: u64) -> HashLog {
@@ -113,35 +121,37 @@ impl HashLog {
         len_of: &dyn Fn(SegmentFile) -> Result<u64>,
     ) -> Result<HashLog> {
         let loaded = HashLog::new(keyspace);
-        let (mut slots, mut bytes) = (Vec::new(), BTreeMap::new());
+        let (mut slots, mut added) = (Vec::new(), BTreeMap::new());
         for file in hints.values() {
             let mut positions = BTreeMap::new();
             for share in &file.shares {
                 let position = loaded.index.add_file(share.file, len_of(share.file)?)?;
                 positions.insert(share.file, position);
-                let of_file: &mut u64 = bytes.entry(position).or_default();
-                *of_file = of_file.saturating_add(share.bytes);
+                let of_file: &mut Added = added.entry(position).or_default();
+                of_file.bytes = of_file.bytes.saturating_add(share.bytes);
             }
+            let mut last = None;
             reader.read(file, &mut |hint: Hint<'_>| {
-                let place = Place::new(positions[&hint.file], hint.at)?;
+                let place = Place::new(positions[&hint.file], hint.at, hint.is_delete)?;
+                note_chunk(place, &mut last, &mut added);
                 slots.push(NewSlot { tag: loaded.index.tag_of(hint.key), place, seq: hint.seq });
                 Ok(())
             })?;
             loaded.newest.fetch_max(file.max_seq, Ordering::Relaxed);
             if slots.len() * size_of::<NewSlot>() >= at_once as usize {
-                loaded.load_slots(&mut slots, &mut bytes);
+                loaded.load_slots(&mut slots, &mut added);
             }
         }
-        loaded.load_slots(&mut slots, &mut bytes);
+        loaded.load_slots(&mut slots, &mut added);
         loaded.index.end_loading();
         loaded.files.lock().hints.clone_from(hints);
         Ok(loaded)
     }
 
-    fn load_slots(&self, slots: &mut Vec<NewSlot>, bytes: &mut BTreeMap<u32, u64>) {
-        self.index.load(slots, bytes);
+    fn load_slots(&self, slots: &mut Vec<NewSlot>, added: &mut BTreeMap<u32, Added>) {
+        self.index.load(slots, added);
         slots.clear();
-        bytes.clear();
+        added.clear();
     }
 
     /// No entry in the index has a larger sequence number.
@@ -186,17 +196,20 @@ impl HashLog {
     /// Adds hint files, which the manifest names, with their entries, which are newer than all in the index. Their files are in the list of
     /// the index.
     pub(crate) fn add(&self, hints: &[HintFile], slots: &[FlushedSlot]) -> Result<()> {
-        let (mut new, mut bytes) = (Vec::with_capacity(slots.len()), BTreeMap::new());
+        let (mut new, mut added) = (Vec::with_capacity(slots.len()), BTreeMap::new());
+        let mut last = None;
         for slot in slots {
             // The length of a file that is in the list already is not asked for.
             let position = self.index.add_file(slot.file, 0)?;
-            *bytes.entry(position).or_default() += slot.bytes;
-            new.push(NewSlot { tag: slot.tag, place: Place::new(position, slot.at)?, seq: slot.seq });
+            let place = slot.place.in_file(position);
+            note_chunk(place, &mut last, &mut added);
+            added.entry(position).or_default().bytes += slot.bytes;
+            new.push(NewSlot { tag: slot.tag, place, seq: slot.seq });
         }
         // Before a reader finds an entry: it may have to compare the numbers.
         let newest = hints.iter().map(|file| file.max_seq).max().unwrap_or(0);
         self.newest.fetch_max(newest, Ordering::AcqRel);
-        self.index.insert(&mut new, &bytes);
+        self.index.insert(&mut new, &added);
         self.files.lock().hints.extend(hints.iter().map(|file| (file.number, file.clone())));
         Ok(())
     }
@@ -219,10 +232,11 @@ impl HashLog {
             let position = self.index.add_file(file, len)?;
             changes.reserve_exact(moved.entries.len());
             for (slot, at) in &moved.entries {
-                let to = Some(Place::new(position, unpack(*at))?);
-                changes.push(Change { tag: slot.tag, from: slot.place, to });
+                changes.push(Change { tag: slot.tag, from: slot.place, to: Some(at.in_file(position)) });
             }
-            self.index.note_bytes(position, moved.entries.len() as u64, moved.bytes);
+            // A collection writes each entry as a record.
+            let count = moved.entries.len() as u64;
+            self.index.note_added(position, count, Added { bytes: moved.bytes, chunks: count });
         }
         self.index.change(&mut changes);
         let mut files = self.files.lock();

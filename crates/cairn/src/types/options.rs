@@ -80,7 +80,12 @@ pub enum Engine {
     /// A tree of sorted tables.
     #[default]
     Tree,
-    /// A hash table in memory over entries that stay in the log.
+    /// A hash table in memory over entries that stay in the log: no order, so no ranges, cursors, range deletes and history. An entry takes 12 to
+    /// 14 bytes of the memory budget, overwritten ones and deletes included until a collection; a get that finds it on the disk takes one
+    /// read, or two if its value has more than 32 KiB.
+    ///
+    /// A snapshot or iterator sees the keyspace as it was, as everywhere. While it is held, the entries that it sees keep their space on the disk and
+    /// in the index, and a read through it of a key that was overwritten since reads the newer entries first: one read of the disk for each.
     HashLog,
 }
 
@@ -295,8 +300,9 @@ option_table! {
     /// programs: while reads of this database wait for the disk, compactions that are not far behind leave them two thirds of the time
     /// anyway. A rate that is too low slows writers: compactions write nearly every flushed byte at least once.
     compaction_rate: u64 = 0, "0 and more", |_| true;
-    /// The share of dead bytes among all files of large values (`placement` = `hybrid`) at which a collection copies what is alive in the
-    /// files of which most is dead, and removes these. A lower value saves space and writes more.
+    /// The share of dead bytes among all files of large values (`placement` = `hybrid`) and of keyspaces without order (`engine` = `hash_log`)
+    /// at which a collection copies what is alive in the files of which most is dead, and removes these. A lower value saves space and writes
+    /// more.
     value_garbage_percent: u32 = 20, "1 to 90", |v| (1..=90).contains(v);
     /// Bytes per second at which a background thread reads and verifies all files, round after round. 0 turns it off, and so does
     /// `background_threads` = 0. It finds damage before a read needs the data, and costs disk bandwidth.

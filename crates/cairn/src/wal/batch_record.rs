@@ -239,6 +239,29 @@ impl<'a> Entries<'a> {
     }
 }
 
+/// How many bytes an entry has of which `bytes` are the first, as far as these tell: at least one more than there are, if its lengths are not among
+/// them. Only puts, merges and deletes, which may have a time and an expiry.
+pub(crate) fn least_len(bytes: &[u8]) -> usize {
+    let known = |reader: &Reader<'_>| bytes.len() - reader.rest().len();
+    let mut reader = Reader::new(bytes);
+    let mut least = || {
+        let code = reader.u8()?;
+        // The keyspace, a time, and an expiry.
+        let numbers = 1 + usize::from(code & HAS_TIME != 0) + usize::from(code & HAS_EXPIRY != 0);
+        for _ in 0..numbers {
+            reader.varint()?;
+        }
+        let key_len = reader.varint().filter(|len| *len <= MAX_KEY_LEN as u64)? as usize;
+        let before = known(&reader);
+        if reader.take(key_len).is_none() || code & !(HAS_TIME | HAS_EXPIRY) == EntryKind::Delete as u8 {
+            return Some(before + key_len);
+        }
+        let value_len = reader.varint().filter(|len| *len <= MAX_VALUE_LEN as u64)? as usize;
+        Some(known(&reader) + value_len)
+    };
+    least().unwrap_or(bytes.len() + 1)
+}
+
 /// A decoded batch record.
 pub(crate) struct BatchRecord<'a> {
     pub head: BatchHead,
@@ -283,6 +306,33 @@ pub(crate) fn batch_error(record: &[u8], log: &Path, offset: u64) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_beginning_of_an_entry_tells_how_long_it_is() {
+        let time = Some(Time::from_micros(1 << 40));
+        let put = Entry { keyspace: 300, ..Entry::put(&[1; 200], &[2; 5000]) };
+        let entries = [
+            put,
+            Entry { time, ..put },
+            Entry { time, expiry: time, ..put },
+            Entry { keyspace: 1, ..Entry::delete(&[3; 40]) },
+            Entry { keyspace: 1, ..Entry::put(b"", b"") },
+        ];
+        for entry in entries {
+            let mut bytes = Vec::new();
+            entry.encode(&mut bytes);
+            let len = bytes.len();
+            // Others follow.
+            bytes.extend_from_slice(&[0xff; 9]);
+            assert_eq!(least_len(&bytes), len);
+            for part in 0..len {
+                let least = least_len(&bytes[..part]);
+                assert!(least > part && least <= len, "{least} of {len} from {part}");
+            }
+            let behind_lengths = len - entry.value.len();
+            assert!((behind_lengths..len).all(|part| least_len(&bytes[..part]) == len));
+        }
+    }
 
     #[test]
     fn batches_round_trip_and_hostile_ones_are_refused() {

@@ -12,7 +12,9 @@ mod recycled_log;
 mod replay;
 mod value_records;
 
-pub(crate) use batch_record::{BatchHead, BatchRecord, Entries, Entry, MAX_ENTRY_OVERHEAD, decode_batch};
+pub(crate) use batch_record::{
+    BatchHead, BatchRecord, Entries, Entry, MAX_ENTRY_OVERHEAD, decode_batch, least_len,
+};
 pub(crate) use closed_logs::{ClosedLogs, KeptLog, ListedLogs, LogSync, MAX_OPEN_LOGS};
 pub(crate) use log::{Log, Logs};
 pub(crate) use log_file::{LogHeader, log_file_name, parse_log_file_name};

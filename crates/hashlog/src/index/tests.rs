@@ -5,24 +5,37 @@ use env::Rng;
 /// Slots by tag, the newest first, as they should be; and the file and the offset of each.
 type Model = BTreeMap<u32, Vec<Place>>;
 
+/// The place of an entry, every third of which is a delete.
 fn place(file: u32, offset: u64) -> Place {
-    Place::new(file, ChunkPlace { chunk: offset, within: (offset % 100) as u16 }).unwrap()
+    let at = ChunkPlace { chunk: offset, within: (offset % 100) as u16 };
+    Place::new(file, at, offset.is_multiple_of(3)).unwrap()
+}
+
+/// Which slot of a tag counts as alive.
+fn alive(places: &[Place]) -> Option<Place> {
+    match places {
+        [only] if only.is_delete() => None,
+        places => places.first().copied(),
+    }
 }
 
 fn compare(index: &HashIndex, model: &Model, seed: u64) {
-    let (mut group, mut slots, mut live) = (Vec::new(), 0, 0);
+    let (mut group, mut found, mut slots, mut live) = (Vec::new(), Vec::new(), 0, 0);
     for (tag, places) in model {
         index.group(*tag, &mut group);
         assert_eq!(group, *places, "seed {seed}, tag {tag:x}");
+        index.candidates(*tag, &mut found);
+        let shown = if alive(places).is_some() { places.len() } else { 0 };
+        assert_eq!(found.len(), shown, "seed {seed}, tag {tag:x}");
         slots += places.len() as u64;
-        live += u64::from(!places.is_empty());
+        live += u64::from(alive(places).is_some());
     }
     assert_eq!((index.slots(), index.live()), (slots, live), "seed {seed}");
     let mut uses: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for places in model.values() {
-        for (i, place) in places.iter().enumerate() {
+        for place in places {
             let file = uses.entry(place.file()).or_default();
-            *file = (file.0 + 1, file.1 + u64::from(i == 0));
+            *file = (file.0 + 1, file.1 + u64::from(alive(places) == Some(*place)));
         }
     }
     let found: BTreeMap<u32, (u64, u64)> = (0..64)

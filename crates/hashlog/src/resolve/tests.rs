@@ -53,7 +53,7 @@ impl Keyspace {
         for Written { key, seq, is_delete, file, at } in entries {
             let hint = Hint { file: *file, at: *at, seq: *seq, is_delete: *is_delete, key };
             writer.push(&hint, 10).unwrap();
-            let place = Place::new(position, *at).unwrap();
+            let place = Place::new(position, *at, *is_delete).unwrap();
             slots.push(NewSlot { tag: self.index.tag_of(key), place, seq: *seq });
         }
         self.hints.extend(writer.finish().unwrap());
@@ -107,7 +107,7 @@ impl Keyspace {
             changes.push(Change {
                 tag: slot.tag,
                 from: slot.place,
-                to: Some(Place::new(position, at).unwrap()),
+                to: Some(Place::new(position, at, entry.is_delete).unwrap()),
             });
             copies.push(Written { file, at, ..entry });
         }
@@ -134,7 +134,7 @@ impl Keyspace {
                 let position = index.add_file(hint.file, 1 << 20)?;
                 slots.push(NewSlot {
                     tag: index.tag_of(hint.key),
-                    place: Place::new(position, hint.at)?,
+                    place: Place::new(position, hint.at, hint.is_delete)?,
                     seq: hint.seq,
                 });
                 Ok(())
