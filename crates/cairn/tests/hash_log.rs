@@ -92,7 +92,11 @@ struct Store {
 }
 
 fn open(env: &Arc<SimEnv>) -> Store {
-    let db = Database::open_in(env.clone(), "/db", options()).unwrap();
+    open_with(env, options())
+}
+
+fn open_with(env: &Arc<SimEnv>, options: Options) -> Store {
+    let db = Database::open_in(env.clone(), "/db", options).unwrap();
     let hashed = db.keyspace("hashed", hash_log()).unwrap();
     let tree =
         db.keyspace("tree", KeyspaceOptions::preset(Preset::Parallax).memtable_bytes(16 << 10)).unwrap();
@@ -678,6 +682,55 @@ fn gets_take_one_read_of_the_disk() {
     drop(snapshot);
     hashed.compact().unwrap();
     assert_eq!(entries(), 6001 + 1);
+}
+
+/// With background threads, too, a compaction collects what was flushed just before, also by another call.
+#[test]
+fn compactions_on_request_wait_for_the_logs_of_flushes() {
+    let env = SimEnv::new(1);
+    let Store { db, hashed, tree, .. } = open_with(&env, options().background_threads(2));
+    for round in 0..150u64 {
+        (0..20u64).for_each(|i| hashed.put(i.to_be_bytes(), round.to_be_bytes()).unwrap());
+        tree.put("k", round.to_be_bytes()).unwrap();
+        match round % 3 {
+            0 => db.flush().unwrap(),
+            1 => hashed.flush().unwrap(),
+            _ => {}
+        }
+        match round % 2 {
+            0 => db.compact().unwrap(),
+            _ => hashed.compact().unwrap(),
+        }
+        assert_eq!(hashed.stats().hash_log.unwrap().entries, 20, "round {round}");
+    }
+}
+
+/// An explicit compaction on a disk that is nearly full collects what fits, the deadest first, and says what did not.
+#[test]
+fn compactions_on_request_collect_what_fits() {
+    let env = SimEnv::new(1);
+    let Store { env, db, hashed, .. } = open_with(&env, options().disk_reserve(0).value_garbage_percent(90));
+    let put = |keys: std::ops::Range<u64>| {
+        let mut batch = db.batch();
+        keys.for_each(|i| batch.put(&hashed, i.to_be_bytes(), vec![i as u8; 2000]));
+        db.write(batch, Durability::Os).unwrap();
+        db.flush().unwrap();
+    };
+    // Of one file nearly all is alive, of others nothing.
+    put(0..400);
+    put(1000..1100);
+    put(1000..1100);
+    hashed.put(0u64.to_be_bytes(), "overwritten").unwrap();
+    db.flush().unwrap();
+    let entries = || hashed.stats().hash_log.unwrap().entries;
+    assert_eq!(entries(), 601);
+    env.set_capacity(Some(env.used() + 12_000));
+    let error = hashed.compact().unwrap_err();
+    assert!(error.kind() == ErrorKind::NoSpace && error.to_string().contains("alive"), "{error}");
+    assert_eq!(entries(), 501, "what needs no room is collected");
+    env.set_capacity(None);
+    hashed.compact().unwrap();
+    assert_eq!(entries(), 500);
 }
 
 /// An explicit compaction leaves no dead entry, however few there are; with a rewrite everything is copied.

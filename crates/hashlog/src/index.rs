@@ -12,7 +12,7 @@
 //! left to tell these two, it doubles: a copy of pointers. So the index grows leaf by leaf.
 
 use crate::files::{Added, FileUse, Files};
-use crate::leaf::{Change, Leaf, MAX_SLOTS, NewSlot, alive};
+use crate::leaf::{Change, Leaf, MAX_SLOTS, NewSlot};
 use crate::place::{MAX_FILES, MAX_FLUSHED_FILES, Place};
 use base::Result;
 use parking_lot::RwLock;
@@ -117,8 +117,7 @@ impl HashIndex {
         let directory = self.directory.read();
         let leaf = directory.leaves[directory.position(tag)].read();
         let group = leaf.group(tag);
-        // A delete that hides nothing tells a reader nothing.
-        if alive(group.iter().copied()).is_none() {
+        if group.is_empty() {
             return;
         }
         // Under the lock of the leaf: as long as a slot is in it, its file is in the list.
@@ -232,11 +231,7 @@ impl HashIndex {
             }
             left = others;
         }
-        let mut files = self.files.write();
-        for (file, more) in changed.by_file {
-            self.live.fetch_add(more as u64, Relaxed);
-            files.update(file, |file| file.live = file.live.saturating_add_signed(more));
-        }
+        changed.apply(&self.live, &mut self.files.write());
     }
 
     /// Divides the leaf of `tag`, and its parts, until they are not full. Tags that are the same, or nearly, cannot be told apart by a directory
@@ -313,10 +308,7 @@ impl HashIndex {
         }
         self.slots.fetch_sub(removed, Relaxed);
         let mut files = self.files.write();
-        for (file, more) in changed.by_file {
-            self.live.fetch_add(more as u64, Relaxed);
-            files.update(file, |file| file.live = file.live.saturating_add_signed(more));
-        }
+        changed.apply(&self.live, &mut files);
         for (file, more) in slots {
             files.update(file, |file| file.slots = file.slots.saturating_add_signed(more));
         }
@@ -343,6 +335,15 @@ impl Alive {
         if was != is {
             was.into_iter().for_each(|place| *self.by_file.entry(place.file()).or_default() -= 1);
             is.into_iter().for_each(|place| *self.by_file.entry(place.file()).or_default() += 1);
+        }
+    }
+
+    /// Changes the numbers of an index, and of its files.
+    fn apply(self, live: &AtomicU64, files: &mut Files) {
+        // At once: a reader of the number sees the one before, or the one after.
+        live.fetch_add(self.by_file.values().sum::<i64>() as u64, Relaxed);
+        for (file, more) in self.by_file {
+            files.update(file, |file| file.live = file.live.saturating_add_signed(more));
         }
     }
 }

@@ -51,7 +51,7 @@ struct Held {
     /// Something has changed since the last call of [`Segments::take_changed`].
     changed: bool,
     /// How often a collection could not read a file; [`UNREADABLE`] if no other one tries.
-    failures: HashMap<SegmentFile, u32>,
+    failures: HashMap<SegmentFile, (u32, Error)>,
     /// Lengths of logs.
     log_lens: HashMap<u64, u64>,
 }
@@ -464,7 +464,7 @@ impl Segments {
                 live_count: 0,
                 dead_count: 0,
                 dead_bytes: file_bytes.saturating_sub(FILE_OVERHEAD),
-                pinned: failures.get(&file).is_some_and(|&failures| failures >= UNREADABLE),
+                pinned: failures.get(&file).is_some_and(|(failures, _)| *failures >= UNREADABLE),
                 has_tables: false,
             });
             entry.segments.push(segment);
@@ -492,14 +492,19 @@ impl Segments {
         let damaged =
             matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported | ErrorKind::NotFound);
         let mut held = self.held.lock();
-        let failures = held.failures.entry(file).or_default();
+        let (failures, last) = held.failures.entry(file).or_insert_with(|| (0, error.clone()));
         *failures += if damaged { UNREADABLE } else { 1 };
+        last.clone_from(error);
         *failures >= UNREADABLE
     }
 
-    /// Whether no collection tries `file` any more: see [`Segments::note_failure`].
-    pub fn is_given_up(&self, file: SegmentFile) -> bool {
-        self.held.lock().failures.get(&file).is_some_and(|failures| *failures >= UNREADABLE)
+    /// Why no collection tries `file` any more, if none does: see [`Segments::note_failure`].
+    pub fn why_given_up(&self, file: SegmentFile) -> Option<Error> {
+        let held = self.held.lock();
+        held.failures
+            .get(&file)
+            .filter(|(failures, _)| *failures >= UNREADABLE)
+            .map(|(_, error)| error.clone())
     }
 
     /// Collections try these files again.

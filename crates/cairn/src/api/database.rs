@@ -275,8 +275,8 @@ impl Database {
         self.inner().flush_all()
     }
 
-    /// Compacts all present keyspaces, one after another, and waits. For each keyspace it covers the writes made before the keyspace's
-    /// own compaction begins. See [`Keyspace::compact`].
+    /// Compacts all present keyspaces, one after another, and waits. For each keyspace with an order it covers the writes made before the keyspace's
+    /// own compaction begins, for the others those made before the call. See [`Keyspace::compact`].
     ///
     /// # Errors
     /// As for [`Keyspace::compact`]; a keyspace dropped during the call is not an error.
@@ -286,7 +286,11 @@ impl Database {
         self.inner().flush_all()?;
         let keyspaces = self.inner().keyspaces();
         keyspaces.iter().try_for_each(|keyspace| {
-            match self.inner().compact_keyspace(keyspace, (b"", None), false) {
+            let compacted = match &keyspace.hash_log {
+                Some(log) => self.inner().collect_keyspace(keyspace, log, false),
+                None => self.inner().compact_keyspace(keyspace, (b"", None), false),
+            };
+            match compacted {
                 Err(e) if e.kind() == ErrorKind::Closed && keyspace.is_dropped() => Ok(()),
                 compacted => compacted,
             }

@@ -738,7 +738,7 @@ impl Keyspace {
 
     /// [`Keyspace::compact`], which writes every table again, also those that compactions would leave as they are: in the form that the present
     /// options ask for, after [`Keyspace::alter`], or to have every byte read and written anew. Values outside of the tree stay where they are.
-    /// Where the keyspace has no order, all of its files are copied.
+    /// Where the keyspace has no order, its files are copied, but for those that recovery needs as logs of other keyspaces.
     ///
     /// Cost: the keyspace is read and written once.
     ///

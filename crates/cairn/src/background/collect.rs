@@ -12,7 +12,7 @@ use super::compact::RETRY_PAUSE;
 use super::outcome::concerns_one;
 use crate::events;
 use crate::parts::Pace;
-use crate::state::{DbInner, HashLog, KeyspaceInner, PanicGuard};
+use crate::state::{DbInner, HashLog, KeyspaceInner, KeyspaceState, PanicGuard};
 use crate::sync::{Ordering, yield_now};
 use crate::wal::{Placed, append_entry, end_value_file, read_batches};
 use base::planted::{Bug, planted};
@@ -164,8 +164,20 @@ impl DbInner {
     /// is not waited for, nor are logs that recovery needs, and files that tables refer to which only readers use.
     ///
     /// # Errors
-    /// `NoSpace` if the disk has no room for what is copied; `Corruption` if a file cannot be read, when the others are collected.
-    pub(super) fn collect_keyspace(&self, keyspace: &KeyspaceInner, log: &HashLog, all: bool) -> Result<()> {
+    /// `NoSpace` if the disk has no room for what is copied of some files, and `Corruption` if files cannot be read, when the others are collected;
+    /// other errors at once.
+    pub(crate) fn collect_keyspace(&self, keyspace: &KeyspaceInner, log: &HashLog, all: bool) -> Result<()> {
+        // A flush that has just ended is about to give up its logs.
+        let is_flushing = |k: &KeyspaceState| k.flushing;
+        let mut flushing: Vec<u64> =
+            self.state.lock().keyspaces.values().filter(|k| is_flushing(k)).map(|k| k.inner.id).collect();
+        self.wait_for(
+            |state| {
+                flushing.retain(|id| state.keyspaces.get(id).is_some_and(is_flushing));
+                flushing.is_empty()
+            },
+            |state| state.flush_error.clone(),
+        )?;
         {
             // Readers may have ended for which collections had kept entries.
             let _manifest = self.manifest.lock();
@@ -174,7 +186,9 @@ impl DbInner {
             }
         }
         let segments = &self.tables.segments;
-        let asked: HashSet<SegmentFile> = log.list_files().into_iter().map(|file| file.file).collect();
+        let mut asked: HashSet<SegmentFile> = log.list_files().into_iter().map(|file| file.file).collect();
+        let most = self.most_at_once().min(self.env.max_file_len() / 2);
+        let mut no_room = None;
         // An explicit request tries files again that could not be read before.
         segments.retry(&asked);
         loop {
@@ -182,18 +196,23 @@ impl DbInner {
             keyspace.check_open()?;
             let mut files = segments.uses(self.oldest_log());
             files.retain(|used| asked.contains(&used.file) && !used.pinned && (all || used.dead_count > 0));
-            files.truncate(pick_first(&files, self.most_at_once()));
-            if files.is_empty() {
-                break;
+            // The deadest first: they free most for what they need.
+            files.sort_by_key(|used| {
+                (used.live_bytes.saturating_mul(1000) / used.file_bytes.max(1), used.file)
+            });
+            files.truncate(pick_first(&files, most));
+            while files.len() > 1 && !self.has_room_for(bytes_to_copy(&files)) {
+                files.truncate(files.len() / 2);
             }
+            let Some(first) = files.first() else { break };
             let needed = bytes_to_copy(&files);
             if !self.has_room_for(needed) {
-                let what = format!(
-                    "{}: the disk has no room to collect values: {needed} bytes are alive in {} files",
-                    self.dir.display(),
-                    files.len()
-                );
-                return Err(Error::new(ErrorKind::NoSpace, what));
+                let path = self.dir.join(segments.file_name(first.file));
+                let what = "the disk has no room to copy what is alive";
+                let what = format!("{}: {what}, {needed} bytes", path.display());
+                no_room = Some(Error::new(ErrorKind::NoSpace, what));
+                asked.remove(&first.file);
+                continue;
             }
             match self.begin_collection(Due { files, is_merge: false }) {
                 Some(collection) => self.run_collection(collection)?,
@@ -203,17 +222,8 @@ impl DbInner {
                 }
             }
         }
-        match asked.into_iter().find(|file| segments.is_given_up(*file)) {
-            None => Ok(()),
-            Some(file) => {
-                let path = self.dir.join(segments.file_name(file));
-                Err(Error::corruption(
-                    &path,
-                    0,
-                    "the file cannot be collected: something in it cannot be read",
-                ))
-            }
-        }
+        let unreadable = asked.into_iter().find_map(|file| segments.why_given_up(file));
+        unreadable.or(no_room).map_or(Ok(()), Err)
     }
 
     /// Runs short collections at an opening, which may have made a small file: a process that ends soon leaves background threads no time to merge

@@ -155,6 +155,13 @@ impl HashedPart {
         let mut group = Vec::new();
         log_of(&self.keyspace).index.group(slot.tag, &mut group);
         if group.last() == Some(&slot.place) {
+            if group.len() > 1 {
+                // It had been counted in one of these.
+                match self.resolved.held {
+                    0 => self.resolved.others = self.resolved.others.saturating_sub(1),
+                    held => self.resolved.held = held - 1,
+                }
+            }
             self.resolved.dead.push(Change::removal(slot));
             return None;
         }

@@ -12,7 +12,7 @@ use std::task::Poll;
 /// Bytes of an entry beside key and value, and of the head of its batch, about. What is beyond is read with a second read.
 const OVERHEAD: usize = 64;
 
-/// Where chunks have this length in the mean, about, the rest of the block is read: the lengths of these are between a few bytes and those of
+/// Where chunks of batches have this length in the mean, about, the rest of the block is read: the lengths of these are between a few bytes and those of
 /// a block.
 const LONG_CHUNK: usize = 8 << 10;
 
@@ -80,9 +80,10 @@ impl KeyspaceInner {
     fn read_part(&self, candidate: &Candidate, cached: bool) -> Result<Option<Part>> {
         let within = usize::from(candidate.at.within);
         let with_more = |mean: u64| (mean as usize).saturating_mul(5) / 4;
+        let has_batches = candidate.mean_chunk_len >= 2 * candidate.mean_len;
         let of_chunk = match with_more(candidate.mean_chunk_len) {
-            len if len < LONG_CHUNK => len,
-            _ => BLOCK_LEN,
+            len if has_batches && len >= LONG_CHUNK => BLOCK_LEN,
+            len => len,
         };
         // The checksum is that of the whole chunk.
         let payload = of_chunk.max(within.saturating_add(with_more(candidate.mean_len)));

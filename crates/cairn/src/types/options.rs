@@ -82,7 +82,7 @@ pub enum Engine {
     Tree,
     /// A hash table in memory over entries that stay in the log: no order, so no ranges, cursors, range deletes and history. An entry takes 12 to
     /// 14 bytes of the memory budget, overwritten ones and deletes included until a collection; a get that finds it on the disk takes one
-    /// read, or two if its value has more than 32 KiB.
+    /// read, or two where it is longer than those around it, and one more for each 4 MiB of its value.
     ///
     /// A snapshot or iterator sees the keyspace as it was, as everywhere. While it is held, the entries that it sees keep their space on the disk and
     /// in the index, and a read through it of a key that was overwritten since reads the newer entries first: one read of the disk for each.

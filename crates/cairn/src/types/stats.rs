@@ -281,7 +281,7 @@ pub struct KeyspaceStats {
 pub struct HashLogStats {
     /// Flushed entries that it has, overwritten ones included until a collection meets them, and deletes.
     pub entries: u64,
-    /// Those of them that no newer one with the same hash hides: about the number of keys.
+    /// Those of them that no newer one with the same hash hides, but for deletes behind which nothing is: about the number of keys.
     pub newest: u64,
     /// Bytes of memory.
     pub index_bytes: u64,
