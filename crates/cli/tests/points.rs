@@ -367,7 +367,7 @@ fn typed_keys_and_values() {
     too_large("string", "double", ["big", "-1e400"]);
     too_large("f32", "int", ["1e39", "1"]);
     too_large("i64,f64", "int", ["1,1e309", "1"]);
-    assert_eq!(cairn.run("put", &["--key-type", "f32", "--type", "double", "inf", "-inf"]).code, 0);
+    assert_eq!(cairn.run("put", &["--key-type", "f32", "--type", "double", "--", "inf", "-inf"]).code, 0);
     assert_eq!(cairn.ok("get", &["--key-type", "f32", "--type", "double", "inf"]), "-inf\n");
     assert_eq!(cairn.run("delete", &["--key-type", "f32", "inf"]).code, 0);
     ok("delete", &["roof,60", "a\\,b,7"]);
