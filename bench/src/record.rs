@@ -32,9 +32,9 @@ pub struct Record {
     pub seconds: f64,
     /// `ops` / `seconds`.
     pub ops_per_s: f64,
-    /// Time from the first operation until no flush and no compaction was pending.
+    /// Time from the first operation until no flush and no compaction was pending; 0 if that was not waited for.
     pub settled_seconds: f64,
-    /// `ops` / `settled_seconds`.
+    /// `ops` / `settled_seconds`; 0 likewise.
     pub settled_ops_per_s: f64,
     /// Latency of all operations.
     pub lat_us: Latency,

@@ -1,7 +1,8 @@
 //! Runs a group of workloads on one engine in this process, and reports each.
 //!
 //! The counters of a workload are differences: what the process had written, read and used before the workload is
-//! subtracted. They include the time until the engine has settled, when no flush and no compaction is pending.
+//! subtracted. They include the time until the engine has settled, when no flush and no compaction is pending, unless the next step is to begin
+//! before: then what is pending counts for that one.
 
 use crate::disk::Requests;
 use crate::drive::{self, Job, Outcome};
@@ -215,19 +216,26 @@ impl<'a> Session<'a> {
                 (Shuffle::new(step.num - step.first, job.seed), outcome.tally.ops.min(step.num - step.first));
             self.present.set(known.then_some(done));
         }
-        let settled = if step.settles {
-            on(progress(outcome.tally.ops, true));
-            let idle = self.engine.settle()?;
-            outcome.started.elapsed().saturating_sub(idle).max(outcome.time)
-        } else {
-            outcome.time
+        let settled = match step.settles {
+            true => {
+                on(progress(outcome.tally.ops, true));
+                let idle = self.engine.settle()?;
+                Some(outcome.started.elapsed().saturating_sub(idle).max(outcome.time))
+            }
+            false => None,
         };
         let mut record = self.record(step, &outcome, settled, &before)?;
         record.settings.durability = if sync { "sync" } else { "os" }.to_string();
         Ok(record)
     }
 
-    fn record(&self, step: &Step, outcome: &Outcome, settled: Duration, before: &Counts) -> Result<Record> {
+    fn record(
+        &self,
+        step: &Step,
+        outcome: &Outcome,
+        settled: Option<Duration>,
+        before: &Counts,
+    ) -> Result<Record> {
         let after = Counts::now(self.engine, self.dir);
         let cpu = after.cpu - before.cpu;
         let busy_others = before.busy.others(cpu);
@@ -240,7 +248,7 @@ impl<'a> Session<'a> {
         let write_bytes = kernel.map(|k| k.write_bytes).or(engine_write_bytes).unwrap_or(0);
         let user_bytes_all = user_bytes + tally.bytes_got;
         let device = kernel.map(|k| k.read_bytes + k.write_bytes.saturating_sub(k.cancelled_write_bytes));
-        let settled_seconds = settled.as_secs_f64();
+        let settled_seconds = settled.map_or(0.0, |settled| settled.as_secs_f64());
         Ok(Record {
             workload: step.name(),
             group: self.group.name.clone(),
@@ -250,7 +258,7 @@ impl<'a> Session<'a> {
             seconds,
             ops_per_s: rate(tally.ops, seconds),
             settled_seconds,
-            settled_ops_per_s: rate(tally.ops, settled_seconds),
+            settled_ops_per_s: settled.map_or(0.0, |_| rate(tally.ops, settled_seconds)),
             lat_us: Latency::of(&outcome.latency),
             call_us: outcome.of_calls.as_ref().map(Latency::of),
             lat_us_by_kind: outcome

@@ -193,6 +193,7 @@ workloads! {
     SeekAsOf, "seekasof", "Seeks to a random key, and reads a fixed number of entries as they were when half of the versions existed",
         Mix(&[(SeekAsOf, 100)], Uniform);
     DeleteSeq, "deleteseq", "Deletes all keys in order", Mix(&[(Delete, 100)], Sequential);
+    DeleteAll, "deleteall", "Deletes every key once, in a random order", Mix(&[(Delete, 100)], Permuted);
     DeleteRandom, "deleterandom", "Deletes random keys", Mix(&[(Delete, 100)], Uniform);
     ReadWhileWriting, "readwhilewriting", "Gets random keys while other threads put random keys as fast as they can",
         Mix(&[(Read, 100)], Uniform);

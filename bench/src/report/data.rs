@@ -196,8 +196,14 @@ impl<'a> Workload<'a> {
 
     /// The engine with the best value, if there are others and none has the same value.
     pub fn best(&self, metric: &Metric) -> Option<&'a str> {
+        self.best_of(metric, &|_| true)
+    }
+
+    /// The same among those engines that `compares` accepts.
+    pub fn best_of(&self, metric: &Metric, compares: &dyn Fn(&str) -> bool) -> Option<&'a str> {
         let figure = |engine: &&'a str| Some((*engine, metric.figure(&self.spread(engine, metric)?)));
-        let mut known: Vec<(&str, f64)> = self.runs.keys().filter_map(figure).collect();
+        let engines = self.runs.keys().filter(|engine| compares(engine));
+        let mut known: Vec<(&str, f64)> = engines.filter_map(figure).collect();
         known.sort_by(|a, b| if metric.more_is_better { b.1.total_cmp(&a.1) } else { a.1.total_cmp(&b.1) });
         match known[..] {
             [(best, first), (_, second), ..] if first != second => Some(best),

@@ -80,7 +80,8 @@ pub fn main_figure(data: &Data<'_>) -> Figure {
     };
     let panels = chosen.into_iter().map(|(group, workload)| {
         let name = full_name(group, &workload.name);
-        bar_panel(data, group, workload, &name, metric::primary(group), &|_| true)
+        let metric = metric::primary(group);
+        bar_panel(data, group, workload, &name, metric, &|_| true, workload.best(metric))
     });
     let info = &data.info;
     let mut machine = vec![format!("{what}, median of {}", format::plural(data.rounds(), "round"))];
@@ -137,7 +138,8 @@ fn bar_figure(data: &Data<'_>, section: &Section<'_, '_>, metric: &'static Metri
         workload.has(metric) && step.is_none_or(|(round, _)| round == 0 || Some(round) == last)
     });
     let panels = shown.map(|(group, workload)| {
-        bar_panel(data, group, workload, &section.name_of(group, workload), metric, &|_| true)
+        let best = workload.best(metric);
+        bar_panel(data, group, workload, &section.name_of(group, workload), metric, &|_| true, best)
     });
     let caption = if metric.key == THROUGHPUT.key {
         format!("{} More is better. {BARS}", metric.means)
@@ -147,7 +149,7 @@ fn bar_figure(data: &Data<'_>, section: &Section<'_, '_>, metric: &'static Metri
     figure(section, metric.key, metric.name, &caption, panels.collect())
 }
 
-/// A bar for each engine that `shows` accepts.
+/// A bar for each engine that `shows` accepts; `best` is marked.
 pub fn bar_panel<'a>(
     data: &Data<'a>,
     group: &str,
@@ -155,8 +157,8 @@ pub fn bar_panel<'a>(
     title: &str,
     metric: &'static Metric,
     shows: &dyn Fn(&str) -> bool,
+    best: Option<&str>,
 ) -> Panel {
-    let best = workload.best(metric);
     let engines = || data.engines.iter().filter(|engine| shows(engine.name));
     let rows: Vec<Bar> = engines().map(|engine| bar(data, group, workload, engine, metric, best)).collect();
     let cut = engines().filter_map(|engine| {

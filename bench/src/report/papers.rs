@@ -20,13 +20,15 @@ pub fn pictures(data: &Data<'_>) -> Vec<Figure> {
             let metric = metric_of(measure);
             let title = format!("{}, {}", full_name(group, &workload.name), metric.head);
             let shown = |engine: &str| paper.engines.contains(&engine) && !workload.of(engine).is_empty();
-            Some(figures::bar_panel(data, group, workload, &title, metric, &shown))
+            let is_known = |engine: &str| shown(engine) && is_compared(data, group, workload, metric, engine);
+            let best = workload.best_of(metric, &is_known);
+            Some(figures::bar_panel(data, group, workload, &title, metric, &shown, best))
         });
         Figure {
             file: paper.file.into(),
             title: paper.name.into(),
             of: String::new(),
-            caption: "Bars: median; whiskers: range over the rounds; ★ best; † stopped by the time limit."
+            caption: "Bars: median; whiskers: range over the rounds; ★ best of those that can be compared; † stopped by the time limit."
                 .into(),
             panels: panels.collect(),
         }
@@ -42,7 +44,7 @@ pub fn markdown(data: &Data<'_>, verdict: &Agreement<'_>, pictures: &[Figure]) -
              found, and what the same kind of work costs here, at the scale of this machine: so compare engines in a row, and ratios with the paper's, but not \
              absolute figures. Figures of papers are those that their texts and tables state; most of their pictures have none. \
              [There](../../README.md#metrics), the metrics are explained. Median over the rounds; ★ best of the row; † stopped by the time \
-             limit; ‡ with less data, because the time limit had stopped the fill before it: not compared.\n";
+             limit; ‡ not compared, because the time limit had stopped what was written: here, or before, so that the data are others.\n";
     for paper in &PAPERS {
         text += &format!("\n## {}\n\n{}. {}\n", paper.name, paper.source, paper.about);
         if pictures.iter().any(|picture| picture.file == paper.file) {
@@ -104,8 +106,8 @@ fn table(data: &Data<'_>, engines: &[&str], measures: &[Measure]) -> Option<Tabl
         let cells = shown.iter().map(|engine| cell(data, group, workload, metric, engine.name));
         let mut cells: Vec<Cell> = cells.collect();
         if figure.is_ranked() {
-            let compared =
-                shown.iter().map(|engine| (engine.name, !has_less(data, group, workload, engine.name)));
+            let is_compared = |engine: &str| is_compared(data, group, workload, metric, engine);
+            let compared = shown.iter().map(|engine| (engine.name, is_compared(engine.name)));
             mark_best(&mut cells, compared, workload, metric);
         }
         Row::Cells(format!("{}, {}", full_name(group, &workload.name), metric.head), cells)
@@ -118,18 +120,29 @@ fn cell(data: &Data<'_>, group: &str, workload: &Workload<'_>, metric: &Metric, 
         return Cell { missing: true, ..Cell::of(absent(data, engine, group, workload)) };
     };
     let cut = if workload.cut_short(engine).is_some() { " †" } else { "" };
-    let less = if has_less(data, group, workload, engine) { " ‡" } else { "" };
+    let other = if is_compared(data, group, workload, metric, engine) { "" } else { " ‡" };
     let range = tables::spread(&value, metric);
     Cell {
         small: (!range.is_empty()).then_some(range).into_iter().collect(),
-        ..Cell::of(format!("{}{cut}{less}", (metric.show)(metric.figure(&value))))
+        ..Cell::of(format!("{}{cut}{other}", (metric.show)(metric.figure(&value))))
     }
 }
 
-/// Whether the time limit had stopped the fill with which the group begins, so that the engine had less data than the others.
-fn has_less(data: &Data<'_>, group: &str, workload: &Workload<'_>, engine: &str) -> bool {
-    let first = data.workloads().find(|(of, _)| *of == group);
-    first.is_some_and(|(_, first)| first.name != workload.name && first.cut_short(engine).is_some())
+/// Metrics that depend on how much is written.
+const OF_AMOUNTS: [&Metric; 5] =
+    [&metric::WRITE_AMP, &metric::IO_AMP, &metric::CPU, &metric::MEMORY, &metric::SPACE];
+
+/// Whether a figure of an engine can be compared with those of others: not after a workload that writes and that the time limit had stopped, and not
+/// in such a workload if it depends on how much is written.
+fn is_compared(data: &Data<'_>, group: &str, workload: &Workload<'_>, metric: &Metric, engine: &str) -> bool {
+    let is_partial = |workload: &Workload<'_>| {
+        let writes = workload.of(engine).iter().any(|record| record.user_bytes > 0);
+        writes && workload.cut_short(engine).is_some()
+    };
+    let of_group = data.workloads().filter(|(of, _)| *of == group).map(|(_, workload)| workload);
+    let has_other_data = of_group.take_while(|before| before.name != workload.name).any(is_partial);
+    let is_of_amount = OF_AMOUNTS.iter().any(|known| known.key == metric.key);
+    !(has_other_data || is_of_amount && is_partial(workload))
 }
 
 /// Marks the best cell of a row, if two of the engines that are compared have values.

@@ -13,7 +13,22 @@ pub fn groups(plan: &Plan<'_>) -> Vec<Group> {
         steps,
         ..plan.decimal((num, large.1), name, title, about)
     };
-    experiments(&plan.size, large.0).map(group).into()
+    let mut groups: Vec<Group> = experiments(&plan.size, large.0).map(group).into();
+    let small = plan.size.dbbench[0];
+    groups.push(Group {
+        on_request: true,
+        steps: vec![
+            Step::new(Workload::FillRandom, small.0, small.0),
+            Step::new(Workload::DeleteAll, small.0, small.0),
+        ],
+        ..plan.decimal(
+            small,
+            "pebblesdb-deletes",
+            "Deletes of all keys",
+            "PebblesDB, section 5.2: all keys are put, then deleted, each in a random order of its own: 16-byte keys, 128-byte values.",
+        )
+    });
+    groups
 }
 
 /// Windows of keys that come and go.
@@ -63,8 +78,8 @@ fn experiments(size: &Size, num: u64) -> [Experiment; 6] {
         (
             "pebblesdb-scans",
             "Scans after puts",
-            "PebblesDB, section 5.2: scans of 50 and of 1,000 entries right after puts in random order, while compactions run; when these have \
-             ended, again scans of 50, then gets: 16-byte keys, 1,024-byte values.",
+            "PebblesDB, section 5.2: scans of 50 and of 1,000 entries right after puts in random order, without waiting for compactions; when \
+             these have ended, again scans of 50, then gets: 16-byte keys, 1,024-byte values.",
             num,
             vec![
                 Step { settles: false, ..Step::new(FillRandom, num, num) },

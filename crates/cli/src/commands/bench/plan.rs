@@ -37,7 +37,7 @@ impl Keys {
             TenEach | AgingInsert | AgingDelete | AgingUpdate | AgingRead => Some(Keys::Hashed),
             HistoryZipf | HistoryUniform => Some(Keys::Versions),
             Overwrite | UpdateZipfian | ReadRandom | ReadMissing | ReadSeq | ReadReverse | SeekRandom
-            | DeleteRandom | ReadWhileWriting | SeekAsOf | Transfer => None,
+            | DeleteAll | DeleteRandom | ReadWhileWriting | SeekAsOf | Transfer => None,
         }
     }
 
