@@ -26,8 +26,10 @@ pub struct Resolved {
     pub dead: Vec<Change>,
     /// How many of the live ones are not the newest of their tag, because the newer ones are of other keys.
     pub others: u64,
-    /// How many of the live ones are only needed by readers at the sequence numbers that were given; deletes that hide nothing among them.
+    /// How many of the live ones are only needed by readers at the sequence numbers that were given ...
     pub held: u64,
+    /// ... of which none that needs one has a larger number than this.
+    pub held_by: Seq,
 }
 
 /// Entries behind others of their tags.
@@ -38,15 +40,6 @@ struct Behind {
     keys: Vec<u8>,
     /// The places of the newer entries, with the number of the entry behind them.
     newer: Vec<(Place, u32)>,
-}
-
-/// A delete that is the newest entry of its tag.
-struct HidingDelete {
-    slot: Slot,
-    /// The number of entries behind it.
-    hides: usize,
-    /// A reader has a smaller sequence number.
-    is_watched: bool,
 }
 
 struct EntryBehind {
@@ -91,10 +84,8 @@ pub fn resolve(
     let positions: HashMap<SegmentFile, u32> =
         files.iter().filter_map(|file| Some((*file, index.find(*file)?))).collect();
     let mut live: Vec<Slot> = Vec::new();
-    // Deletes, with the number of what is behind each, whose places follow each other in `hidden`.
-    let (mut deletes, mut hidden): (Vec<HidingDelete>, Vec<Place>) = (Vec::new(), Vec::new());
-    // A transaction that has read before a delete is told of it, even if there was nothing to delete.
-    let is_watched = |hint: &Hint<'_>| readers.first().is_some_and(|reader| *reader < hint.seq);
+    // Deletes, with the number of entries behind each, whose places follow each other in `hidden`.
+    let (mut deletes, mut hidden): (Vec<(Slot, usize)>, Vec<Place>) = (Vec::new(), Vec::new());
     let mut group = Vec::new();
     let is_about = |hints: &&HintFile| hints.shares.iter().any(|share| positions.contains_key(&share.file));
     for hint_file in hints.iter().filter(is_about) {
@@ -108,11 +99,7 @@ pub fn resolve(
                 }
                 // A delete is needed as long as there may be something that it hides.
                 Some(0) if hint.is_delete => {
-                    deletes.push(HidingDelete {
-                        slot,
-                        hides: group.len() - 1,
-                        is_watched: is_watched(&hint),
-                    });
+                    deletes.push((slot, group.len() - 1));
                     hidden.extend_from_slice(&group[1..]);
                 }
                 Some(0) => live.push(slot),
@@ -127,7 +114,12 @@ pub fn resolve(
             true => resolved.dead.push(Change::removal(slot)),
             false => {
                 match is_superseded {
-                    true => resolved.held += 1,
+                    true => {
+                        resolved.held += 1;
+                        let before = readers.partition_point(|reader| *reader < next_seq);
+                        let last = before.checked_sub(1).map_or(0, |last| readers[last]);
+                        resolved.held_by = resolved.held_by.max(last);
+                    }
                     false => resolved.others += 1,
                 }
                 live.push(slot);
@@ -138,16 +130,12 @@ pub fn resolve(
     let mut gone: Vec<Place> = resolved.dead.iter().map(|change| change.from).collect();
     gone.sort_unstable();
     let mut hidden = &hidden[..];
-    for HidingDelete { slot, hides, is_watched } in deletes {
-        let (behind, rest) = hidden.split_at(hides);
+    for (slot, count) in deletes {
+        let (behind, rest) = hidden.split_at(count);
         hidden = rest;
-        let hides_nothing = behind.iter().all(|place| gone.binary_search(place).is_ok());
-        match hides_nothing && !is_watched {
+        match behind.iter().all(|place| gone.binary_search(place).is_ok()) {
             true => resolved.dead.push(Change::removal(slot)),
-            false => {
-                resolved.held += u64::from(hides_nothing);
-                live.push(slot);
-            }
+            false => live.push(slot),
         }
     }
     live.sort_unstable_by_key(|slot| slot.place);

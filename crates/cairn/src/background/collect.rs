@@ -12,7 +12,7 @@ use super::compact::RETRY_PAUSE;
 use super::outcome::concerns_one;
 use crate::events;
 use crate::parts::Pace;
-use crate::state::{DbInner, HashLog, KeyspaceInner, KeyspaceState, PanicGuard};
+use crate::state::{DbInner, HashLog, KeyspaceInner, PanicGuard, State};
 use crate::sync::{Ordering, yield_now};
 use crate::wal::{Placed, append_entry, end_value_file, read_batches};
 use base::planted::{Bug, planted};
@@ -94,6 +94,31 @@ struct Live {
     first_offset: u64,
 }
 
+/// The flushes and the collection that ran at a moment.
+struct Running {
+    /// Of each keyspace that was flushed, the number of the flush.
+    flushes: Vec<(u64, u64)>,
+    collection: Option<u64>,
+}
+
+impl Running {
+    fn now(state: &State) -> Running {
+        let flushed = state.keyspaces.values().filter(|k| k.flushing);
+        Running {
+            flushes: flushed.map(|k| (k.inner.id, k.flush_number)).collect(),
+            collection: state.collecting.then_some(state.collection_number),
+        }
+    }
+
+    fn has_ended(&self, state: &State) -> bool {
+        let flushes = |(id, number): &(u64, u64)| {
+            state.keyspaces.get(id).is_some_and(|k| k.flushing && k.flush_number == *number)
+        };
+        let collects = state.collecting && self.collection == Some(state.collection_number);
+        !collects && !self.flushes.iter().any(flushes)
+    }
+}
+
 /// What a collection of these files takes on the disk, about.
 fn bytes_to_copy(files: &[FileUse]) -> u64 {
     files.iter().fold(0, |sum: u64, file| {
@@ -156,6 +181,7 @@ impl DbInner {
         let hashed: Vec<_> =
             state.keyspaces.values().map(|k| &k.inner).filter(has_entries).cloned().collect();
         state.collecting = true;
+        state.collection_number += 1;
         state.jobs += 1;
         Some(Collection { files, is_merge, tables, hashed })
     }
@@ -167,17 +193,9 @@ impl DbInner {
     /// `NoSpace` if the disk has no room for what is copied of some files, and `Corruption` if files cannot be read, when the others are collected;
     /// other errors at once.
     pub(crate) fn collect_keyspace(&self, keyspace: &KeyspaceInner, log: &HashLog, all: bool) -> Result<()> {
-        // A flush that has just ended is about to give up its logs.
-        let is_flushing = |k: &KeyspaceState| k.flushing;
-        let mut flushing: Vec<u64> =
-            self.state.lock().keyspaces.values().filter(|k| is_flushing(k)).map(|k| k.inner.id).collect();
-        self.wait_for(
-            |state| {
-                flushing.retain(|id| state.keyspaces.get(id).is_some_and(is_flushing));
-                flushing.is_empty()
-            },
-            |state| state.flush_error.clone(),
-        )?;
+        // A flush gives its logs up at its end, and a collection that runs may have looked at its files before this call.
+        let running = Running::now(&self.state.lock());
+        self.wait_for(|state| running.has_ended(state), |state| state.flush_error.clone())?;
         {
             // Readers may have ended for which collections had kept entries.
             let _manifest = self.manifest.lock();
@@ -188,19 +206,23 @@ impl DbInner {
         let segments = &self.tables.segments;
         let mut asked: HashSet<SegmentFile> = log.list_files().into_iter().map(|file| file.file).collect();
         let most = self.most_at_once().min(self.env.max_file_len() / 2);
-        let mut no_room = None;
+        let (mut no_room, mut singly) = (None, false);
         // An explicit request tries files again that could not be read before.
         segments.retry(&asked);
         loop {
             self.status.check_running()?;
             keyspace.check_open()?;
-            let mut files = segments.uses(self.oldest_log());
+            let mut files = {
+                // Not while a collection replaces its files.
+                let _manifest = self.manifest.lock();
+                segments.uses(self.oldest_log())
+            };
             files.retain(|used| asked.contains(&used.file) && !used.pinned && (all || used.dead_count > 0));
             // The deadest first: they free most for what they need.
             files.sort_by_key(|used| {
                 (used.live_bytes.saturating_mul(1000) / used.file_bytes.max(1), used.file)
             });
-            files.truncate(pick_first(&files, most));
+            files.truncate(pick_first(&files, if singly { 0 } else { most }));
             while files.len() > 1 && !self.has_room_for(bytes_to_copy(&files)) {
                 files.truncate(files.len() / 2);
             }
@@ -214,8 +236,16 @@ impl DbInner {
                 asked.remove(&first.file);
                 continue;
             }
+            let begun: HashSet<SegmentFile> = files.iter().map(|used| used.file).collect();
             match self.begin_collection(Due { files, is_merge: false }) {
-                Some(collection) => self.run_collection(collection)?,
+                Some(collection) => {
+                    self.run_collection(collection)?;
+                    // One hint file that cannot be read is in the way of all files that are collected together.
+                    if begun.len() > 1 && begun.iter().any(|file| segments.why_given_up(*file).is_some()) {
+                        segments.retry(&begun);
+                        singly = true;
+                    }
+                }
                 None => {
                     self.run_pending();
                     self.signals.progress.wait_for(&mut self.state.lock(), RETRY_PAUSE);
@@ -511,7 +541,16 @@ impl DbInner {
             };
             let file = self.dir.join(self.tables.segments.file_name(source.file));
             let all_read = read_batches(&self.env, &file, kind, file_number, &mut copy);
-            written?;
+            match written {
+                // An entry would lie where a place cannot name it: other tries end in the same way.
+                Err(e) if e.kind() == ErrorKind::InvalidArgument => {
+                    return match self.gives_up(std::slice::from_ref(source), &e) {
+                        true => Ok(None),
+                        false => Err(e),
+                    };
+                }
+                written => written?,
+            }
             let missed = hashed.iter_mut().find_map(HashedPart::missed);
             let complete = all_read.and_then(|()| match (wanted.next(), missed) {
                 (None, None) => Ok(()),

@@ -3,7 +3,7 @@
 
 use crate::state::{DbInner, HashLog, KeyspaceInner, Moved};
 use crate::wal::Entry;
-use base::{Error, Result, Seq, Time};
+use base::{Error, Result, Time};
 use hashlog::{Change, Hint, HintFile, HintReader, HintWriter, Place, Resolved, Slot, resolve};
 use record::ChunkPlace;
 use std::collections::HashSet;
@@ -17,10 +17,10 @@ use values::{SegmentFile, own_segment};
 pub(super) struct HashedPart {
     pub keyspace: Arc<KeyspaceInner>,
     resolved: Resolved,
-    /// The largest sequence number of a reader that entries were kept for.
-    newest_reader: Option<Seq>,
     /// Entries whose expiry is not after this have expired for all readers.
     expired_by: Time,
+    /// The places of the dead ones, when an expired entry asks for them.
+    gone: Option<HashSet<Place>>,
     /// The entries of the file that is read.
     left: Peekable<IntoIter<Slot>>,
     /// Begun with the first entry that is copied.
@@ -32,7 +32,6 @@ pub(super) struct HashedPart {
 pub(super) struct CopiedPart {
     keyspace: Arc<KeyspaceInner>,
     resolved: Resolved,
-    newest_reader: Option<Seq>,
     moved: Moved,
     /// `None`: nothing was copied.
     hints: Option<HintFile>,
@@ -57,12 +56,11 @@ impl DbInner {
             let expired_by = self.expired_by(keyspace, now, readers.first().copied());
             let resolved = resolve(&log.index, &known, &reader, files, &readers, step)?;
             let left = Vec::new().into_iter().peekable();
-            let newest_reader = readers.last().copied();
             parts.push(HashedPart {
                 keyspace: keyspace.clone(),
                 resolved,
-                newest_reader,
                 expired_by,
+                gone: None,
                 left,
                 hints: None,
                 moved: Moved::default(),
@@ -113,7 +111,7 @@ impl DbInner {
         let (live, dropped): (Vec<_>, Vec<_>) =
             parts.into_iter().partition(|part| !part.keyspace.is_dropped());
         for part in live.into_iter().chain(dropped) {
-            let CopiedPart { keyspace, resolved, newest_reader, moved, hints, .. } = part;
+            let CopiedPart { keyspace, resolved, moved, hints, .. } = part;
             if keyspace.is_dropped() {
                 removed.extend(hints.map(|hints| hints.number));
                 log_of(&keyspace).give_up(&self.tables.segments, own_segment(number));
@@ -125,7 +123,7 @@ impl DbInner {
             let gone =
                 edit.hints_removed.iter().filter(|(id, _)| *id == keyspace.id).map(|(_, number)| *number);
             let gone: Vec<u64> = gone.collect();
-            log.moved((SegmentFile::Values(number), len), resolved, &moved, added, &gone, newest_reader)?;
+            log.moved((SegmentFile::Values(number), len), resolved, &moved, added, &gone)?;
             self.tables.share(log, self.oldest_reader(&keyspace));
             removed.extend(gone);
         }
@@ -154,15 +152,12 @@ impl HashedPart {
         }
         let mut group = Vec::new();
         log_of(&self.keyspace).index.group(slot.tag, &mut group);
-        if group.last() == Some(&slot.place) {
-            if group.len() > 1 {
-                // It had been counted in one of these.
-                match self.resolved.held {
-                    0 => self.resolved.others = self.resolved.others.saturating_sub(1),
-                    held => self.resolved.held = held - 1,
-                }
-            }
-            self.resolved.dead.push(Change::removal(slot));
+        let dead = &mut self.resolved.dead;
+        let gone = self.gone.get_or_insert_with(|| dead.iter().map(|change| change.from).collect());
+        let at = group.iter().position(|place| *place == slot.place);
+        if at.is_some_and(|at| group[at + 1..].iter().all(|place| gone.contains(place))) {
+            gone.insert(slot.place);
+            dead.push(Change::removal(slot));
             return None;
         }
         Some(Entry { keyspace: entry.keyspace, ..Entry::delete(entry.key) })
@@ -184,9 +179,9 @@ impl HashedPart {
     }
 
     pub(super) fn finish(self) -> Result<CopiedPart> {
-        let HashedPart { keyspace, resolved, newest_reader, hints, moved, .. } = self;
+        let HashedPart { keyspace, resolved, hints, moved, .. } = self;
         let hints = hints.map(HintWriter::finish).transpose()?.flatten();
-        Ok(CopiedPart { keyspace, resolved, newest_reader, moved, hints })
+        Ok(CopiedPart { keyspace, resolved, moved, hints })
     }
 }
 

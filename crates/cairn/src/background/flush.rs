@@ -61,7 +61,7 @@ impl DbInner {
             return None;
         }
         waiting.sort_unstable();
-        let (mut parts, mut bytes) = (Vec::new(), 0);
+        let (mut parts, mut bytes, number) = (Vec::new(), 0, state.flush_number + 1);
         for (_, id) in waiting {
             let Some(k) = state.keyspaces.get_mut(&id) else { continue };
             let more: u64 = k.immutable.iter().map(ImmutableMemtable::bytes).sum();
@@ -69,11 +69,12 @@ impl DbInner {
                 break;
             }
             bytes += more;
-            k.flushing = true;
+            (k.flushing, k.flush_number) = (true, number);
             parts.push(Part { keyspace: k.inner.clone(), memtables: k.immutable.iter().cloned().collect() });
         }
         state.jobs += 1;
         state.flushes += 1;
+        state.flush_number = number;
         state.logs_to_free = false;
         Some(FlushJob(parts))
     }

@@ -24,6 +24,8 @@ pub(crate) struct KeyspaceState {
     pub immutable: VecDeque<ImmutableMemtable>,
     /// Whether a flush of this keyspace is running.
     pub flushing: bool,
+    /// The number of the last flush of this keyspace.
+    pub flush_number: u64,
     /// The key under which the keyspace is in [`State::due`], if it is.
     due: Option<Debt>,
     /// The same for [`State::expires`].
@@ -86,8 +88,12 @@ pub(crate) struct State {
     pub jobs: usize,
     /// A collection is running.
     pub collecting: bool,
+    /// The number of the last collection.
+    pub collection_number: u64,
     /// Running flushes.
     pub flushes: usize,
+    /// The number of the last flush.
+    pub flush_number: u64,
     /// The error of the newest flush, if it may be temporary: writers that wait for a flush get it.
     pub flush_error: Option<Error>,
     /// The same for the newest compaction.
@@ -395,7 +401,15 @@ impl State {
 
 impl KeyspaceState {
     pub(crate) fn new(inner: Arc<KeyspaceInner>, tree: Tree) -> KeyspaceState {
-        KeyspaceState { inner, tree, immutable: VecDeque::new(), flushing: false, due: None, expires: None }
+        KeyspaceState {
+            inner,
+            tree,
+            immutable: VecDeque::new(),
+            flushing: false,
+            flush_number: 0,
+            due: None,
+            expires: None,
+        }
     }
 
     /// The error of a table that a compaction could not read and that is still in use: first one with keys in `[from, to)`, otherwise any

@@ -55,6 +55,8 @@ pub(crate) struct HashLog {
     full: AtomicBool,
     /// How near it is to that, in thousandths: see [`HashLog::pressure`].
     pressure: AtomicU64,
+    /// Entries of which collections could free the slots, at the last [`HashLog::share`].
+    dead: AtomicU64,
 }
 
 #[derive(Default)]
@@ -71,7 +73,7 @@ struct HintFiles {
 struct Kept {
     /// The newer ones are of other keys.
     others: u64,
-    /// Readers need them, of which none has a larger sequence number than this.
+    /// Readers need them, of which none has a larger sequence number than `by`.
     held: u64,
     by: Seq,
 }
@@ -105,6 +107,7 @@ impl HashLog {
             pinned: Mutex::default(),
             full: AtomicBool::new(false),
             pressure: AtomicU64::new(0),
+            dead: AtomicU64::new(0),
         }
     }
 
@@ -223,10 +226,9 @@ impl HashLog {
         moved: &Moved,
         hints: Vec<HintFile>,
         gone: &[u64],
-        newest_reader: Option<Seq>,
     ) -> Result<()> {
         let _moving = self.moving.lock();
-        let Resolved { others, held, .. } = resolved;
+        let Resolved { others, held, held_by, .. } = resolved;
         let mut changes = resolved.dead;
         if !moved.entries.is_empty() {
             let position = self.index.add_file(file, len)?;
@@ -243,7 +245,7 @@ impl HashLog {
         gone.iter().for_each(|number| _ = files.hints.remove(number));
         files.hints.extend(hints.into_iter().map(|file| (file.number, file)));
         if others + held > 0 {
-            files.kept.insert(file, Kept { others, held, by: newest_reader.unwrap_or(0) });
+            files.kept.insert(file, Kept { others, held, by: held_by });
         }
         Ok(())
     }
@@ -274,8 +276,7 @@ impl HashLog {
         let missing = if fits { 0 } else { more };
         let (used, most) = (cache.pinned_bytes().saturating_add(missing), cache.most_needed());
         let beyond = used.saturating_sub(most / 8 * 7).saturating_mul(1000) / (most / 8).max(1);
-        let slots = self.index.slots();
-        let dead = slots.saturating_sub(self.index.live());
+        let (slots, dead) = (self.index.slots(), self.dead.load(Ordering::Relaxed));
         let pressure = if dead > 0 && dead >= slots / WORTHWHILE { beyond.min(1000) } else { 0 };
         self.pressure.store(pressure, Ordering::Relaxed);
     }
@@ -283,8 +284,8 @@ impl HashLog {
     /// Tells the segments what of each file is alive, while the oldest reader reads at `oldest_reader`, and the cache what the index takes. Files of which
     /// nothing is left can be removed.
     pub(crate) fn share(&self, segments: &Segments, cache: &Arc<BlockCache>, oldest_reader: Option<Seq>) {
-        self.account(cache);
         let uses = self.index.files();
+        let mut all_dead = 0;
         let holder = self.holder();
         let mut files = self.files.lock();
         let now: BTreeSet<u64> =
@@ -302,7 +303,10 @@ impl HashLog {
             let (count, bytes) = (live.max(1), file.bytes_of(live).saturating_add(live));
             let share = SegmentShare { segment: segment_of(file.file), count, bytes };
             segments.set_share(holder, share, file.slots - live);
+            all_dead += file.slots - live;
         }
+        self.dead.store(all_dead, Ordering::Relaxed);
+        self.account(cache);
         files.shared = now;
         files.kept.retain(|file, _| self.index.find(*file).is_some());
     }
