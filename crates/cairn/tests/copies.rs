@@ -2,8 +2,8 @@
 
 use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, Repeat, Rng, SimEnv, Survival};
 use cairn::{
-    BackupOptions, Backups, Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset,
-    Result,
+    BackupOptions, Backups, Database, Durability, Engine, ErrorKind, Keyspace, KeyspaceOptions, Options,
+    Preset, Result,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -593,6 +593,13 @@ fn damage_ends_a_backup_and_is_found_in_one() {
     let (db, keyspaces, mut model) = small(&sim, 3);
     db.backup("/backup").unwrap();
     write(&mut Rng::new(1), &db, &keyspaces, &mut model, 300);
+    // A log that no collection has copied yet.
+    let unordered =
+        keyspaces.iter().position(|keyspace| keyspace.options().engine == Engine::HashLog).unwrap();
+    for i in 0..300u32 {
+        keyspaces[unordered].put(i.to_be_bytes(), [7; 100]).unwrap();
+        model[unordered].0.insert(i.to_be_bytes().to_vec(), vec![7; 100]);
+    }
     db.flush().unwrap();
     let newest = |ending: &str| {
         let mut paths = sim.list_files();
