@@ -9,6 +9,7 @@ use super::check::{self, Cut, Epoch};
 use super::operation::{Clock, State};
 use super::world::{Site, World};
 use crate::finding::{Finding, Outcome, ensure};
+use crate::ordering::has_order;
 use crate::random::{Draw, Rng, derive};
 use cairn::env::{Fault, OpInfo, OpKind, Phase, SimEnv, Survival};
 use cairn::{Durability, ErrorKind};
@@ -312,7 +313,7 @@ fn disturb(world: &World, ending: Ending, mut rng: Rng) -> Outcome {
         let result = match rng.below(10) {
             0 => world.db.flush(),
             1 => keyspace.compact(),
-            2 => keyspace.compact_range("key/1".."key/3"),
+            2 if has_order(keyspace) => keyspace.compact_range("key/1".."key/3"),
             3 => keyspace.flush(),
             _ => {
                 std::thread::sleep(Duration::from_micros(rng.below(400)));
