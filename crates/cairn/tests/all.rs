@@ -16,6 +16,8 @@ mod database;
 mod dead_ranges;
 mod docs;
 mod expiry;
+mod expiry_history;
+mod expiry_model;
 mod filters;
 mod filters_history;
 mod fixtures;

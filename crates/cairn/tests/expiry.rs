@@ -1,46 +1,45 @@
-//! Entries that expire: directed cases, and a comparison with a map over all engines, placements and table formats.
+//! Entries that expire: directed cases for all engines. `expiry_history` has those of versions, `expiry_model` a comparison with a map.
 
-use cairn::env::{Rng, SimEnv, Survival};
+use cairn::env::SimEnv;
 use cairn::{
     Database, Durability, Engine, ErrorKind, Keyspace, KeyspaceOptions, Options, PlacementPolicy, Result,
-    Retention, Slice, Snapshot, TableFormat, Time, Ttl, Version,
+    Retention, TableFormat, Time, Ttl,
 };
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 /// The time of a new simulated disk.
-const BEGIN: Time = Time::from_micros(1_704_067_200_000_000);
+pub(crate) const BEGIN: Time = Time::from_micros(1_704_067_200_000_000);
 
-fn at(seconds: u32) -> Time {
+pub(crate) fn at(seconds: u32) -> Time {
     BEGIN.saturating_add(seconds * SECOND)
 }
 
 /// A moment after it: compactions drop what has expired before the present millisecond.
-fn after(seconds: u32) -> Time {
+pub(crate) fn after(seconds: u32) -> Time {
     at(seconds).saturating_add(Duration::from_millis(1))
 }
 
-fn open_in(env: &Arc<SimEnv>) -> Result<Database> {
+pub(crate) fn open_in(env: &Arc<SimEnv>) -> Result<Database> {
     let options = Options::default().background_threads(0).memory_budget(1 << 20).disk_reserve(0);
     Database::open_in(env.clone(), "/db", options)
 }
 
-fn open(options: KeyspaceOptions) -> Result<(Arc<SimEnv>, Database, Keyspace)> {
+pub(crate) fn open(options: KeyspaceOptions) -> Result<(Arc<SimEnv>, Database, Keyspace)> {
     let env = SimEnv::new(1);
     let db = open_in(&env)?;
     let keyspace = db.keyspace("k", options)?;
     Ok((env, db, keyspace))
 }
 
-fn plain() -> KeyspaceOptions {
+pub(crate) fn plain() -> KeyspaceOptions {
     KeyspaceOptions::default().memtable_bytes(16 << 10).block_size(256)
 }
 
 /// Every way of finding entries, and of placing them.
-fn kinds() -> [(&'static str, KeyspaceOptions); 6] {
+pub(crate) fn kinds() -> [(&'static str, KeyspaceOptions); 6] {
     [
         ("tree", plain()),
         ("hybrid", plain().placement(PlacementPolicy::Hybrid).large_up_to(0.5)),
@@ -51,7 +50,7 @@ fn kinds() -> [(&'static str, KeyspaceOptions); 6] {
     ]
 }
 
-fn tables(keyspace: &Keyspace) -> usize {
+pub(crate) fn tables(keyspace: &Keyspace) -> usize {
     keyspace.guards().iter().map(|guard| guard.tables.len()).sum()
 }
 
@@ -263,297 +262,6 @@ fn a_default_time_to_live_is_that_of_every_put() -> Result<()> {
     Ok(())
 }
 
-/// A version: time and end in seconds, value.
-type Shown = (u64, Option<u64>, Option<String>);
-
-fn versions(k: &Keyspace, key: &str) -> Result<Vec<Shown>> {
-    let seconds = |time: Time| (time.micros() - BEGIN.micros()) / 1_000_000;
-    let text = |value: Slice| String::from_utf8(value.to_vec()).unwrap();
-    let shown = |v: Version| (seconds(v.time), v.until.map(seconds), v.value.map(text));
-    k.history(key, ..)?.map(|version| version.map(shown)).collect()
-}
-
-#[test]
-fn a_version_ends_at_its_expiry() -> Result<()> {
-    for options in [plain(), plain().placement(PlacementPolicy::Hybrid).large_up_to(0.5)] {
-        let (env, db, k) = open(options.history(Retention::All))?;
-        let some = |value: &str| Some(value.to_owned());
-        let value_at = |seconds| {
-            let found = k.get_at("a", at(seconds))?.and_then(|version| version.value);
-            Ok::<_, cairn::Error>(found.map(|value| String::from_utf8(value.to_vec()).unwrap()))
-        };
-        env.set_wall_clock(at(1));
-        k.put("a", "1")?;
-        env.set_wall_clock(at(2));
-        k.put_with_ttl("a", "2", 2 * SECOND)?;
-        let snapshot = db.snapshot();
-        let first = [(2, Some(4), some("2")), (1, Some(2), some("1"))];
-        assert_eq!(versions(&k, "a")?, first);
-        assert_eq!(k.get_at("a", Time::MAX)?.unwrap().until, Some(at(4)), "it is there");
-        assert_eq!((value_at(3)?, value_at(4)?), (some("2"), None), "it will have ended");
-        env.set_wall_clock(after(5));
-        let ended = [(4, None, None), (2, Some(4), some("2")), (1, Some(2), some("1"))];
-        for merged in [false, true] {
-            if merged {
-                k.compact()?;
-            }
-            assert!(k.get("a")?.is_none() && k.recent::<&str>(..)?.next().is_none());
-            assert!(k.get_at("a", Time::MAX)?.is_none());
-            assert_eq!(versions(&k, "a")?, ended, "merged: {merged}");
-            assert_eq!((value_at(1)?, value_at(3)?, value_at(4)?), (some("1"), some("2"), None));
-            assert_eq!(k.range_at::<&str>(at(3), ..)?.count(), 1);
-            // The snapshot is of a time when it was there.
-            assert_eq!(snapshot.get(&k, "a")?.unwrap(), "2");
-            assert_eq!(snapshot.history(&k, "a", ..)?.count(), 2, "and had not ended");
-        }
-        drop(snapshot);
-        k.compact()?;
-        assert_eq!(tables(&k), 0, "what has expired has left the tree of the newest versions");
-        assert_eq!(versions(&k, "a")?, ended);
-        // A write between its time and its expiry is not late: it is the newest.
-        k.put_at("a", "3", at(3))?;
-        assert_eq!(k.get("a")?.unwrap(), "3");
-        let replaced = [(3, None, some("3")), (2, Some(3), some("2")), (1, Some(2), some("1"))];
-        assert_eq!(versions(&k, "a")?, replaced);
-        let report = db.check(&mut |_| ())?;
-        assert!(report.problems.is_empty(), "{:?}", report.problems);
-        db.close()?;
-        let db = open_in(&env)?;
-        let k = db.open_keyspace("k")?;
-        assert_eq!(versions(&k, "a")?, replaced);
-    }
-    Ok(())
-}
-
-#[test]
-fn a_reader_sees_the_true_end_of_what_was_replaced_after_it_began() -> Result<()> {
-    let (env, db, k) = open(plain().history(Retention::All))?;
-    let some = |value: &str| Some(value.to_owned());
-    env.set_wall_clock(at(1));
-    k.put_until("a", "1", at(4))?;
-    k.flush()?;
-    env.set_wall_clock(after(5));
-    let snapshot = db.snapshot();
-    // As of a time at which it had not expired.
-    k.put_at("a", "2", at(3))?;
-    let then = [(at(4), None), (at(1), some("1"))];
-    let now = [(3, None, some("2")), (1, Some(3), some("1"))];
-    for merged in [false, true] {
-        if merged {
-            k.compact()?;
-        }
-        assert_eq!(versions(&k, "a")?, now, "merged: {merged}");
-        let text = |value: Slice| String::from_utf8(value.to_vec()).unwrap();
-        let seen = snapshot.history(&k, "a", ..)?.map(|v| v.map(|v| (v.time, v.value.map(text))));
-        assert_eq!(seen.collect::<Result<Vec<_>>>()?, then, "merged: {merged}");
-        let as_of = snapshot.get_at(&k, "a", Time::from_micros(at(4).micros() - 1))?.unwrap();
-        assert_eq!((as_of.time, as_of.until), (at(1), Some(at(4))), "merged: {merged}");
-    }
-    drop(snapshot);
-    k.compact()?;
-    assert_eq!(versions(&k, "a")?, now);
-    Ok(())
-}
-
-#[test]
-fn expired_versions_stay_where_older_ones_are_left_below_and_wait_for_readers() -> Result<()> {
-    let (env, db, k) = open(plain().history(Retention::All))?;
-    env.set_wall_clock(at(1));
-    k.put("a", "1")?;
-    k.compact()?;
-    k.put_until("a", "2", at(4))?;
-    k.put_until("b", "2", at(4))?;
-    k.flush()?;
-    let snapshot = db.snapshot();
-    env.set_wall_clock(after(5));
-    // The reader began before.
-    k.compact()?;
-    let stats = || k.stats().expired_entries;
-    assert_eq!((tables(&k), stats()), (1, 0));
-    assert_eq!(snapshot.get(&k, "b")?.unwrap(), "2");
-    drop(snapshot);
-    k.compact()?;
-    assert_eq!((tables(&k), stats()), (0, 2));
-    let all = versions(&k, "a")?;
-    assert_eq!(all.iter().map(|v| (v.0, v.1)).collect::<Vec<_>>(), [(4, None), (1, Some(4)), (1, Some(1))]);
-    Ok(())
-}
-
-#[test]
-fn a_range_delete_deletes_what_has_not_expired_also_where_times_run_ahead() -> Result<()> {
-    let (env, db, k) = open(plain().history(Retention::All))?;
-    env.set_wall_clock(at(1));
-    k.put_until("a", "1", at(10))?;
-    k.put_at("x", "", at(100))?;
-    k.delete_range("a".."b")?;
-    for merged in [false, true] {
-        if merged {
-            k.compact()?;
-        }
-        assert!(k.get("a")?.is_none() && k.get_at("a", Time::MAX)?.is_none(), "merged: {merged}");
-        assert_eq!(k.recent::<&str>(..)?.count(), 1);
-        assert_eq!(k.range_at::<&str>(Time::MAX, ..)?.rev().count(), 1);
-        assert!(db.transaction(|tx| Ok(tx.recent(&k, "a".."b")?.next().is_none()))?);
-        // As of times: the range delete came after the expiry.
-        assert!(k.get_at("a", at(9))?.is_some() && k.get_at("a", at(10))?.is_none());
-    }
-    Ok(())
-}
-
-#[test]
-fn what_has_moved_because_it_had_expired_stays_gone_when_the_clock_is_set_back() -> Result<()> {
-    let (env, db, k) = open(plain().history(Retention::All))?;
-    env.set_wall_clock(at(1));
-    k.put_until("a", "1", at(100))?;
-    k.put("b", "1")?;
-    k.put_until("c", "1", at(100))?;
-    env.set_wall_clock(at(200));
-    k.compact()?;
-    assert_eq!(k.stats().expired_entries, 2);
-    // A late write between these, which is merged with them: after that the end of no version in the table is known.
-    k.put_at("b", "0", Time::from_micros(at(1).micros() - 1))?;
-    k.compact()?;
-    db.close()?;
-    env.set_wall_clock(at(50));
-    let db = open_in(&env)?;
-    let k = db.open_keyspace("k")?;
-    assert!(k.get("a")?.is_none() && k.get_at("a", Time::MAX)?.is_none());
-    assert_eq!(k.recent::<&str>(..)?.count(), 1);
-    assert!(k.get_at("a", at(60))?.is_some());
-    Ok(())
-}
-
-#[test]
-fn a_transaction_that_has_read_a_window_in_which_a_version_ends_meanwhile_conflicts() -> Result<()> {
-    for backward in [false, true] {
-        for (latest, conflicts) in [(Time::MAX, true), (at(4), true), (at(3), false)] {
-            let (env, db, k) = open(plain().history(Retention::All))?;
-            env.set_wall_clock(at(1));
-            k.put_until("a", "1", at(4))?;
-            env.set_wall_clock(at(2));
-            let mut tx = db.begin();
-            let mut changes = tx.changes::<&str>(&k, .., at(2)..=latest)?;
-            assert!(if backward { changes.next_back() } else { changes.next() }.is_none());
-            drop(changes);
-            tx.put(&k, "b", "1")?;
-            env.set_wall_clock(after(5));
-            let committed = tx.commit().map_err(|e| e.kind());
-            let expected = if conflicts { Err(ErrorKind::Conflict) } else { Ok(()) };
-            assert_eq!(committed, expected, "up to {latest:?}, backward: {backward}");
-        }
-    }
-    Ok(())
-}
-
-/// The times of the transactions are an hour after the clock.
-#[test]
-fn what_a_transaction_puts_or_deletes_where_times_run_ahead_looks_as_it_does_after_the_commit() -> Result<()>
-{
-    let (env, db, k) = open(plain().history(Retention::All))?;
-    env.set_wall_clock(at(1));
-    k.put_at("x", "", at(3600))?;
-    let shown = |found: Version| (found.until, found.expiry, found.value);
-    let mut tx = db.begin();
-    tx.put_until(&k, "a", "1", at(10))?;
-    let within = tx.history(&k, "a", ..)?.map(|v| v.map(shown)).collect::<Result<Vec<_>>>()?;
-    assert_eq!(within, [(Some(at(10)), Some(at(10)), Some("1".into()))]);
-    assert_eq!(tx.get(&k, "a")?.unwrap(), "1");
-    assert_eq!(tx.recent(&k, "a".."b")?.count(), 1);
-    tx.commit()?;
-    assert_eq!(k.history("a", ..)?.map(|v| v.map(shown)).collect::<Result<Vec<_>>>()?, within);
-    // A range delete ends what had not expired when the transaction began.
-    k.put_at("b", "1", at(1))?;
-    k.put_until("c", "1", at(3700))?;
-    let mut tx = db.begin();
-    tx.delete_range(&k, "a"..)?;
-    let time = tx.time();
-    let ends: Vec<_> =
-        tx.history(&k, "c", ..)?.map(|v| v.map(|v| (v.time, v.until))).collect::<Result<_>>()?;
-    assert_eq!(ends[0], (time, None));
-    assert_eq!(ends[1].1, Some(time));
-    let ends: Vec<_> =
-        tx.history(&k, "a", ..)?.map(|v| v.map(|v| (v.time, v.until))).collect::<Result<_>>()?;
-    assert_eq!((ends[0], ends[1].1), ((time, None), Some(time)), "its expiry is before its time");
-    tx.commit()?;
-    assert!(k.is_empty()? && k.recent::<&str>(..)?.next().is_none());
-    Ok(())
-}
-
-#[test]
-fn an_expiry_at_the_epoch_ends_no_work() -> Result<()> {
-    for history in [Retention::All, Retention::None] {
-        let (env, db, k) = open(plain().history(history))?;
-        k.put_until("a", "1", Time::MIN)?;
-        k.put("b", "1")?;
-        k.flush()?;
-        db.close()?;
-        let db = open_in(&env)?;
-        let k = db.open_keyspace("k")?;
-        let snapshot = db.snapshot();
-        k.compact()?;
-        db.wait_idle()?;
-        drop(snapshot);
-        k.compact()?;
-        assert_eq!((k.iter().count(), k.get("a")?), (1, None));
-    }
-    Ok(())
-}
-
-#[test]
-fn a_keyspace_of_which_all_has_expired_is_opened_again() -> Result<()> {
-    for closed in [true, false] {
-        let (env, db, k) = open(plain().history(Retention::All))?;
-        env.set_wall_clock(at(2));
-        k.put_until("a", "2", at(4))?;
-        env.set_wall_clock(after(5));
-        k.compact()?;
-        assert_eq!(tables(&k), 0);
-        let env = match closed {
-            true => db.close().map(|()| env)?,
-            false => env.crash_clone(Survival::Nothing, 1),
-        };
-        env.set_wall_clock(after(5));
-        let db = open_in(&env)?;
-        let k = db.open_keyspace("k")?;
-        let some = |value: &str| Some(value.to_owned());
-        let ended = [(4, None, None), (2, Some(4), some("2"))];
-        assert_eq!((k.get("a")?, versions(&k, "a")?), (None, ended.to_vec()));
-        // Before it: late. Between its time and its expiry: the newest.
-        k.put_at("a", "1", at(1))?;
-        assert_eq!((k.get("a")?, versions(&k, "a")?.len()), (None, 3));
-        k.put_at("a", "3", at(3))?;
-        k.compact()?;
-        let all = [(3, None, some("3")), (2, Some(3), some("2")), (1, Some(2), some("1"))];
-        assert_eq!(versions(&k, "a")?, all);
-        assert!(db.check(&mut |_| ())?.problems.is_empty());
-    }
-    Ok(())
-}
-
-#[test]
-fn the_option_ttl_counts_from_the_time_of_a_version() -> Result<()> {
-    let options = plain().history(Retention::All).ttl(Ttl::After(10 * SECOND));
-    let (env, db, k) = open(options)?;
-    env.set_wall_clock(at(20));
-    k.put_at("a", "1", at(5))?;
-    k.put_at("b", "1", at(15))?;
-    k.put("c", "1")?;
-    assert_eq!(k.iter().keys().map(Result::unwrap).collect::<Vec<_>>(), ["b", "c"]);
-    assert_eq!(versions(&k, "a")?, [(15, None, None), (5, Some(15), Some("1".to_owned()))]);
-    // A late one.
-    let mut batch = db.batch();
-    batch.put_at(&k, "c", "0", at(2));
-    db.write(batch, Durability::Os)?;
-    let all = [(20, Some(30), Some("1")), (12, Some(20), None), (2, Some(12), Some("0"))];
-    assert_eq!(versions(&k, "c")?, all.map(|(time, until, value)| (time, until, value.map(str::to_owned))));
-    k.compact()?;
-    assert_eq!(versions(&k, "c")?.len(), 3);
-    assert!("0s".parse::<Ttl>().is_err() && "1".parse::<Ttl>().is_err());
-    assert_eq!("none".parse::<Ttl>()?, Ttl::None);
-    assert_eq!("90min".parse::<Ttl>()?, Ttl::After(5400 * SECOND));
-    Ok(())
-}
-
 #[test]
 fn a_transaction_that_has_read_what_expires_meanwhile_conflicts() -> Result<()> {
     for (name, options) in kinds() {
@@ -655,188 +363,6 @@ fn rewrites_without_order_drop_what_has_expired() -> Result<()> {
     env.set_wall_clock(after(60));
     k.rewrite()?;
     assert_eq!(entries(), 0);
-    Ok(())
-}
-
-/// What the map knows of a key.
-type Model = BTreeMap<Vec<u8>, (Vec<u8>, Option<Time>)>;
-
-fn shown(model: &Model, now: Time) -> Vec<(Vec<u8>, Vec<u8>, Option<Time>)> {
-    let seen = model.iter().filter(|(_, (_, expiry))| expiry.is_none_or(|expiry| expiry > now));
-    seen.map(|(key, (value, expiry))| (key.clone(), value.clone(), *expiry)).collect()
-}
-
-/// Compares all reads with the map.
-fn compare(k: &Keyspace, model: &Model, now: Time, rng: &mut Rng, what: &str) -> Result<()> {
-    let expected = shown(model, now);
-    if k.options().engine == Engine::HashLog {
-        let mut entries = k.entries().collect::<Result<Vec<_>>>()?;
-        entries.sort_unstable();
-        let entries: Vec<_> =
-            entries.into_iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
-        let expected: Vec<_> = expected.iter().map(|(key, value, _)| (key.clone(), value.clone())).collect();
-        assert_eq!(entries, expected, "{what}");
-    } else {
-        let mut cursor = k.cursor();
-        let mut found = Vec::new();
-        let entry =
-            |cursor: &cairn::Cursor| (cursor.key().to_vec(), cursor.value().to_vec(), cursor.expiry());
-        cursor.seek_to_first()?;
-        while cursor.valid() {
-            found.push(entry(&cursor));
-            // Now and then a step back and forth.
-            if rng.below(8) == 0 {
-                cursor.prev()?;
-                assert_eq!(cursor.valid(), found.len() > 1, "{what}");
-                match cursor.valid() {
-                    true => assert_eq!(Some(&entry(&cursor)), found.get(found.len() - 2), "{what}"),
-                    false => cursor.seek_to_first()?,
-                }
-                if found.len() > 1 {
-                    cursor.next()?;
-                }
-            }
-            cursor.next()?;
-        }
-        assert_eq!(found, expected, "{what}");
-        found.clear();
-        cursor.seek_to_last()?;
-        while cursor.valid() {
-            found.push(entry(&cursor));
-            cursor.prev()?;
-        }
-        found.reverse();
-        assert_eq!(found, expected, "{what}: back");
-    }
-    for _ in 0..10 {
-        let key = key(rng);
-        let expected = expected.iter().find(|entry| entry.0 == key);
-        let found = k.get_with_expiry(&key)?.map(|(value, expiry)| (key.clone(), value.to_vec(), expiry));
-        assert_eq!(found.as_ref(), expected, "{what}");
-        assert_eq!(k.contains(&key)?, expected.is_some(), "{what}");
-    }
-    let keys: Vec<_> = (0..40).map(|_| key(rng)).collect();
-    for (key, found) in keys.iter().zip(k.multi_get(&keys)?) {
-        let expected = expected.iter().find(|entry| entry.0 == *key).map(|entry| &entry.1[..]);
-        assert_eq!(found.as_deref(), expected, "{what}");
-    }
-    Ok(())
-}
-
-fn compare_snapshot(k: &Keyspace, snapshot: &Snapshot, expected: &[Entry], what: &str) -> Result<()> {
-    for (key, value, _) in expected {
-        assert_eq!(snapshot.get(k, key)?.as_deref(), Some(&value[..]), "{what}");
-    }
-    let mut entries = snapshot.entries(k).collect::<Result<Vec<_>>>()?;
-    entries.sort_unstable();
-    let entries: Vec<_> = entries.into_iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
-    let expected: Vec<_> = expected.iter().map(|(key, value, _)| (key.clone(), value.clone())).collect();
-    assert_eq!(entries, expected, "{what}");
-    Ok(())
-}
-
-type Entry = (Vec<u8>, Vec<u8>, Option<Time>);
-
-fn key(rng: &mut Rng) -> Vec<u8> {
-    format!("key/{:03}", rng.below(120)).into_bytes()
-}
-
-fn value(rng: &mut Rng) -> Vec<u8> {
-    let len = [3, 40, 400, 1500][rng.below(4) as usize];
-    let mut value = vec![0; len];
-    rng.fill(&mut value);
-    value
-}
-
-#[test]
-fn all_reads_agree_with_a_map_while_time_passes() -> Result<()> {
-    for (name, options) in kinds() {
-        for seed in 0..6 {
-            run(name, &options, seed)?;
-        }
-    }
-    Ok(())
-}
-
-fn run(name: &str, options: &KeyspaceOptions, seed: u64) -> Result<()> {
-    let (mut env, mut db, mut k) = open(options.clone())?;
-    let (mut rng, mut model, mut now) = (Rng::new(seed), Model::new(), BEGIN);
-    let mut snapshots: Vec<(Snapshot, Vec<Entry>)> = Vec::new();
-    let ordered = options.engine == Engine::Tree;
-    for step in 0..4000 {
-        let what = format!("{name}, seed {seed}, step {step}");
-        let key = key(&mut rng);
-        match rng.below(100) {
-            0..25 => {
-                let value = value(&mut rng);
-                k.put(&key, &value)?;
-                model.insert(key, (value, None));
-            }
-            25..60 => {
-                let (value, ttl) = (value(&mut rng), Duration::from_millis(rng.below(60_000)));
-                let expiry = now.saturating_add(ttl);
-                match rng.below(3) {
-                    0 => k.put_with_ttl(&key, &value, ttl)?,
-                    1 => {
-                        let mut batch = db.batch();
-                        batch.delete(&k, &key);
-                        batch.put_with_ttl(&k, &key, &value, ttl);
-                        db.write(batch, Durability::Os)?;
-                    }
-                    _ => db.transaction(|tx| tx.put_until(&k, &key, &value, expiry))?,
-                }
-                model.insert(key, (value, Some(expiry)));
-            }
-            60..68 => {
-                k.delete(&key)?;
-                model.remove(&key);
-            }
-            68..70 if ordered => {
-                let end = [&key[..], b"~"].concat();
-                k.delete_range(&key[..]..&end[..])?;
-                model.remove(&key);
-            }
-            70..85 => {
-                now = now.saturating_add(Duration::from_millis(rng.below(3000)));
-                env.set_wall_clock(now);
-            }
-            85..90 => k.flush()?,
-            90..92 if ordered => k.compact_range(&key[..]..)?,
-            92 if ordered => k.compact()?,
-            93 | 94 => {
-                let expected = shown(&model, now);
-                snapshots.push((db.snapshot(), expected));
-                if snapshots.len() > 3 {
-                    let (snapshot, expected) = snapshots.remove(rng.below(4) as usize);
-                    compare_snapshot(&k, &snapshot, &expected, &what)?;
-                }
-            }
-            95 if step % 3 == 0 => {
-                for (snapshot, expected) in snapshots.drain(..) {
-                    compare_snapshot(&k, &snapshot, &expected, &what)?;
-                }
-                match rng.chance(1, 2) {
-                    true => db.close()?,
-                    false => {
-                        // The process is killed.
-                        env = env.process_clone();
-                        env.set_wall_clock(now);
-                    }
-                }
-                db = open_in(&env)?;
-                k = db.open_keyspace("k")?;
-                compare(&k, &model, now, &mut rng, &what)?;
-            }
-            96..98 => compare(&k, &model, now, &mut rng, &what)?,
-            _ => {
-                let found = k.get(&key)?;
-                let expected = model.get(&key).filter(|(_, e)| e.is_none_or(|expiry| expiry > now));
-                assert_eq!(found.as_deref(), expected.map(|(value, _)| &value[..]), "{what}");
-            }
-        }
-    }
-    let report = db.check(&mut |_| {})?;
-    assert!(report.problems.is_empty(), "{name}, seed {seed}: {:?}", report.problems);
     Ok(())
 }
 
