@@ -545,7 +545,20 @@ fn drops_and_closes_beside_collections() {
                     }
                 }
             };
-            let readers = [scope.spawn(reads), scope.spawn(reads)];
+            // Two requests at a time, also of one keyspace.
+            let compacts = || {
+                for n in 0u64.. {
+                    let keyspace = if n % 4 == 0 { &dropped } else { &kept };
+                    let compacted = if n % 3 == 0 { keyspace.rewrite() } else { keyspace.compact() };
+                    match compacted {
+                        Err(e) if e.kind() == ErrorKind::Closed && keyspace.name() == "kept" => return,
+                        Err(e) => assert_eq!(e.kind(), ErrorKind::Closed, "{e}"),
+                        Ok(()) => {}
+                    }
+                }
+            };
+            let others =
+                [scope.spawn(reads), scope.spawn(reads), scope.spawn(compacts), scope.spawn(compacts)];
             let mut db = CloseAtEnd(Some(db));
             for n in 0..6_000u64 {
                 let i = n * 7 % 200;
@@ -558,7 +571,7 @@ fn drops_and_closes_beside_collections() {
                 }
             }
             db.0.take().unwrap().close().unwrap();
-            readers.into_iter().for_each(|reader| reader.join().unwrap());
+            others.into_iter().for_each(|other| other.join().unwrap());
         });
         let report = cairn::check(dir.path(), &mut |_| ()).unwrap();
         assert!(report.problems.is_empty(), "round {round}: {:?}", report.problems);
@@ -731,6 +744,42 @@ fn compactions_on_request_collect_what_fits() {
     env.set_capacity(None);
     hashed.compact().unwrap();
     assert_eq!(entries(), 500);
+}
+
+/// A hint file that cannot be read is in the way of the files whose entries it overwrites, and of no others.
+#[test]
+fn compactions_on_request_go_on_beside_a_damaged_hint_file() {
+    let env = SimEnv::new(1);
+    let Store { env, db, hashed, .. } = open_with(&env, options().value_garbage_percent(90));
+    let hint_files = || {
+        let mut names = env.list("/db".as_ref()).unwrap();
+        names.retain(|name| name.ends_with(".hnt"));
+        names.into_iter().map(|name| format!("/db/{name}")).collect::<Vec<_>>()
+    };
+    let put = |keys: std::ops::Range<u64>| {
+        let before = hint_files();
+        keys.for_each(|i| hashed.put(i.to_be_bytes(), [7; 100]).unwrap());
+        db.flush().unwrap();
+        hint_files().into_iter().find(|path| !before.contains(path)).unwrap()
+    };
+    put(0..30);
+    put(100..120);
+    put(200..220);
+    let damaged = put(0..10);
+    put(100..110);
+    put(200..210);
+    let whole = env.read_file(&damaged);
+    env.flip_bit(&damaged, whole.len() as u64 / 2, 3);
+    let entries = || hashed.stats().hash_log.unwrap().entries;
+    assert_eq!(entries(), 100);
+    for _ in 0..2 {
+        let error = hashed.compact().unwrap_err();
+        assert!(error.kind() == ErrorKind::Corruption && error.to_string().contains(&damaged), "{error}");
+        assert_eq!(entries(), 80, "the others are collected");
+    }
+    env.write_file(&damaged, whole);
+    hashed.compact().unwrap();
+    assert_eq!(entries(), 70);
 }
 
 /// An explicit compaction leaves no dead entry, however few there are; with a rewrite everything is copied.
