@@ -95,12 +95,8 @@ impl PartsOf<'_> {
         }
         for (i, block) in bytes.chunks(BLOCK_LEN).enumerate() {
             *offset = start + (i * BLOCK_LEN) as u64;
-            let chunk = if block.len() < CHUNK_HEADER_LEN {
-                None
-            } else {
-                RawChunk::parse_header(block, block.len())
-            };
-            let chunk = chunk.ok_or_else(|| self.damage(*offset, "no chunk begins here"))?;
+            let chunk = RawChunk::parse_header(block, block.len())
+                .ok_or_else(|| self.damage(*offset, "no chunk begins here"))?;
             self.verify(&chunk, *offset, block)?;
             if chunk.kind.begins() {
                 return Err(self.damage(*offset, "a chunk that continues a record is missing"));

@@ -305,10 +305,11 @@ impl HashLog {
             segments.set_share(holder, share, file.slots - live);
             all_dead += file.slots - live;
         }
-        self.dead.store(all_dead, Ordering::Relaxed);
-        self.account(cache);
         files.shared = now;
         files.kept.retain(|file, _| self.index.find(*file).is_some());
+        drop(files);
+        self.dead.store(all_dead, Ordering::Relaxed);
+        self.account(cache);
     }
 
     /// Nothing of a segment is needed for the keyspace.
