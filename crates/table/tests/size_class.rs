@@ -30,7 +30,9 @@ fn table_of(entries: &[Entry]) -> (Arc<SimEnv>, Arc<dyn Env>, TableMeta) {
 #[test]
 fn keys_at_the_borders_of_classes_are_found_in_order() {
     let mut entries = Vec::new();
-    for len in [0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 1024, 1025] {
+    let small = [0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129];
+    let borders = (9..16).flat_map(|bits| [1 << bits, (1 << bits) + 1]);
+    for len in small.into_iter().chain(borders).chain([65_535, 65_536]) {
         for (byte, seq) in [(0, 1), (7, 2), (255, 3)] {
             let key = vec![byte; len];
             entries.push(entry(&key, seq, format!("{len} {byte}").as_bytes()));
@@ -168,6 +170,35 @@ fn a_value_block_that_is_longer_than_its_rows_say_is_refused_by_every_reader() {
         assert_eq!(moved.unwrap_err().kind(), ErrorKind::Corruption, "scan: {scan}");
     }
     assert!(table.verify(&mut |_| Ok(())).is_err());
+}
+
+/// A row may name, as its value block, a place where the cache has a page of rows.
+#[test]
+fn a_page_of_rows_is_not_taken_for_a_value_block() {
+    let entries: Vec<Entry> = (0..10u32).map(|i| entry(&i.to_be_bytes(), 1, b"")).collect();
+    let (sim, env) = sim();
+    let meta = write(&env, 1, &TableOptions { filter_bits_per_key: 0, ..options() }, &entries);
+    let mut bytes = sim.read_file(path(1));
+    let (at, len, _) = *frames(&bytes, 1).iter().find(|f| f.2 == 8).unwrap();
+    assert_eq!(at, 0, "there are no value blocks");
+    // The length of the value in the sixth row.
+    bytes[at + 17 + 5 * 36 + 8 + 24] = 5;
+    let place = base::checksum::Place { file: 1, offset: at as u64, kind: 8 };
+    let sum = base::checksum::checksum(place, &bytes[at + 4..at + len]);
+    bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+    sim.write_file(path(1), bytes);
+    for cache in [0, 1 << 20] {
+        let table = open(&env, &meta, cache);
+        let get = |i: usize| table.get(&entries[i].key, hash(&entries[i].key), MAX_SEQ);
+        for _ in 0..4 {
+            assert!(get(4).unwrap().is_some_and(|(_, value)| value.is_empty()));
+            assert_eq!(get(5).unwrap_err().kind(), ErrorKind::Corruption);
+        }
+        let mut cursor = table.cursor();
+        cursor.seek(&entries[4].key, MAX_SEQ).unwrap();
+        assert_eq!(cursor.next().unwrap_err().kind(), ErrorKind::Corruption);
+        assert!(table.verify(&mut |_| Ok(())).is_err());
+    }
 }
 
 #[test]

@@ -98,10 +98,12 @@ impl Table {
         Ok(Some(FoundRow { trailer, value: row.value() }))
     }
 
-    /// Checks that a row's value block can lie at `handle`, before memory is allocated for it.
+    /// Checks that a row's value block can lie at `handle`, before memory is allocated for it, and before the cache is asked for a block at this
+    /// offset: beyond the value blocks it may have others.
     #[inline]
     pub(crate) fn check_value_block(&self, handle: Handle) -> Result<()> {
-        match handle.end() <= self.root()?.footer.data_size {
+        let has_payload = handle.size as usize > frame::HEADER_LEN;
+        match has_payload && handle.end() <= self.root()?.footer.data_size {
             true => self.check_handle(handle, frame::MAX_PAYLOAD),
             false => {
                 Err(self.fault(DecodeError::Corrupt("a value lies outside the value blocks"), handle.offset))
