@@ -5,6 +5,7 @@ use cairn::typed::{AnyValue, EncodeKey, EncodeValue, Key, TypedKeyspace, Value};
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Merge, Options, Preset};
 use std::cmp::Ordering;
 use std::fmt::Debug;
+use std::time::Duration;
 
 /// All pairs of `values` compare as their encodings do, and each comes back, also with something behind it.
 fn keeps_order<T: Key + Debug>(values: &[T], compare: impl Fn(&T, &T) -> Ordering) {
@@ -269,6 +270,40 @@ fn typed_batches_merge_integers_and_refuse_operators_that_know_no_types() {
     assert_eq!((refused.kind(), batch.len()), (ErrorKind::InvalidArgument, 3));
     db.write(batch, Durability::Os).unwrap();
     assert_eq!((sums.get("a").unwrap(), sums.get("b").unwrap()), (Some(-3), Some(1)));
+    db.close().unwrap();
+}
+
+/// A value of another type whose encoding has the length of an integer without a type is not taken for one.
+#[test]
+fn integers_are_merged_with_nothing_but_integers() {
+    let options = KeyspaceOptions::default();
+    for merge in [Merge::I64Add, Merge::I64Max, Merge::I64Min] {
+        let (db, keyspace) = keyspace(options.clone().merge(merge));
+        let strings = TypedKeyspace::<String, String>::new(keyspace.clone());
+        let numbers = TypedKeyspace::<String, i64>::new(keyspace.clone());
+        let any = TypedKeyspace::<String, AnyValue>::new(keyspace);
+        numbers.put("a", &1).unwrap();
+        for text in ["1234567", "12345678"] {
+            let kinds = [
+                strings.merge("a", text).unwrap_err().kind(),
+                strings.put("a", text).unwrap_err().kind(),
+                strings.put_with("a", text, Durability::Os).unwrap_err().kind(),
+                strings.put_with_ttl("a", text, Duration::from_secs(60)).unwrap_err().kind(),
+                strings.merge_in(&mut db.batch(), "a", text).unwrap_err().kind(),
+                any.merge("a", &AnyValue::Bytes(text.into())).unwrap_err().kind(),
+                db.transaction(|tx| strings.within(tx).merge("a", text)).unwrap_err().kind(),
+                db.transaction(|tx| strings.within(tx).put("a", text)).unwrap_err().kind(),
+            ];
+            assert_eq!(kinds, [ErrorKind::InvalidArgument; 8]);
+        }
+        assert!(strings.put_in(&mut db.batch(), "a", "1234567").is_err());
+        any.merge("a", &AnyValue::Int(1)).unwrap();
+        assert!(numbers.get("a").unwrap().is_some_and(|value| value == 1 || value == 2));
+        db.close().unwrap();
+    }
+    let (db, unsigned) = keyspace(options.merge(Merge::U64Add));
+    let strings = TypedKeyspace::<String, String>::new(unsigned);
+    assert_eq!(strings.put("a", "1234567").unwrap_err().kind(), ErrorKind::InvalidArgument);
     db.close().unwrap();
 }
 

@@ -1,6 +1,6 @@
 //! load and dump: records survive a round trip unchanged, and records that a format cannot express are named.
 
-use crate::common::{Cairn, cities, json_lines};
+use crate::common::{Cairn, cities, hex, json_lines};
 use std::collections::BTreeMap;
 
 /// Keys and values with all kinds of bytes, some of them longer than 10 KB.
@@ -40,10 +40,6 @@ fn hostile() -> BTreeMap<Vec<u8>, Vec<u8>> {
         records.insert(key, value);
     }
     records
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 #[test]

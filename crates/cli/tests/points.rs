@@ -1,6 +1,6 @@
 //! put, get, delete, scan: values, forms, bounds, exit codes, pipes.
 
-use crate::common::{Cairn, cities, json_lines, program, run};
+use crate::common::{Cairn, cities, hex, json_lines, program, run};
 use std::process::Stdio;
 
 #[test]
@@ -135,7 +135,8 @@ fn deletes_ranges() {
         assert!(run.code == 2 && run.err.contains(named), "{}: {}", run.code, run.err);
     }
     // An empty variable in a script must not delete everything.
-    for all in [&["--prefix", ""][..], &["--from", ""]] {
+    let typed = ["--key-type", "string,i64", "--from", ""];
+    for all in [&["--prefix", ""][..], &["--from", ""], &typed] {
         cairn.run("delete-range", all).fails(2, &["--all"]);
     }
     assert_eq!(cairn.ok("scan", &["--count"]), "2\n");
@@ -221,6 +222,63 @@ fn a_list_of_keys() {
     let got = get.args(["--keys-from", "-"]).stdin(scan.stdout.take().unwrap()).output().unwrap();
     assert!(scan.wait().unwrap().success() && got.stdout == all.as_bytes());
     cairn.run_with("get", &["--keys-from", "-"], b"plain\n\\q\n").fails(6, &["line 2"]);
+    // The empty key, and keys that are longer when they are printed: untyped, as text, and as bytes.
+    let long = |key: u8| hex(&vec![key; 65_000]);
+    assert_eq!(cairn.run_with("put", &["--hex", "", "aa", &long(0), "bb"], b"").code, 0);
+    let listed = cairn.ok("scan", &["--parts", "key"]);
+    let got = cairn.run_with("get", &["--keys-from", "-"], listed.as_bytes()).ok();
+    assert!(listed.starts_with("\n") && got == cairn.ok("scan", &[]));
+    for (kind, keys) in [
+        ("string", ["".to_owned(), "\\x00".repeat(30_000)]),
+        ("bytes", ["".to_owned(), long(1)]),
+        ("i64", ["5".to_owned(), "-7".to_owned()]),
+    ] {
+        let typed = ["--key-type", kind, "-k", kind, "--type", "int"];
+        cairn.ok("put", &[&typed[..], &["--create", "--", &keys[0], "1", &keys[1], "2"]].concat());
+        let listed = cairn.ok("scan", &["--key-type", kind, "-k", kind, "--parts", "key"]);
+        let got =
+            cairn.run_with("get", &[&typed[..], &["--keys-from", "-"]].concat(), listed.as_bytes()).ok();
+        assert!(listed.lines().count() == 2 && got == cairn.ok("scan", &typed), "{kind}");
+    }
+    let typed = ["--key-type", "i64", "-k", "i64", "--keys-from", "-"];
+    cairn.run_with("get", &typed, b"5\n\n").fails(2, &["line 2", "i64"]);
+    let too_long = format!("plain\n{}\n", "x".repeat(65_537));
+    cairn.run_with("get", &["--keys-from", "-"], too_long.as_bytes()).fails(6, &["line 2", "limit is 65536"]);
+}
+
+/// Typed operands are merged by operators that know their types, and typed values that these would misread are not put.
+#[test]
+fn typed_merges() {
+    let cairn = Cairn::new();
+    for (merge, kind, operand, reason) in [
+        ("append", "string", "b", "does not know the types"),
+        ("bytes_max", "int", "256", "does not know the types"),
+        ("or", "bytes", "ff", "does not know the types"),
+        ("u64_add", "int", "1", "does not know the types"),
+        ("i64_add", "string", "1234567", "integers of 64 bits only"),
+        ("i64_max", "bytes", "01020304050607", "integers of 64 bits only"),
+        ("i64_min", "double", "1", "integers of 64 bits only"),
+    ] {
+        let set = format!("merge={merge}");
+        let new = ["-k", merge, "--create", "--set", &set, "--type", kind];
+        cairn.run("merge", &[&new[..], &["key", operand]].concat()).fails(2, &[reason]);
+    }
+    cairn
+        .run("put", &["-k", "i64_add", "--type", "string", "key", "1234567"])
+        .fails(2, &["integers of 64 bits"]);
+    cairn.run("get", &["-k", "i64_add", "key"]).fails(1, &["key"]);
+    cairn.ok("merge", &["-k", "i64_add", "--type", "int", "key", "7"]);
+    assert_eq!(cairn.ok("get", &["-k", "i64_add", "--type", "int", "key"]), "7\n");
+}
+
+/// The value of type bytes is digits on standard input, too.
+#[test]
+fn typed_values_from_standard_input() {
+    let cairn = Cairn::new();
+    assert_eq!(cairn.run_with("put", &["--type", "bytes", "a", "-"], b" 00ff10\n").code, 0);
+    assert_eq!(cairn.run_with("put", &["--type", "string", "b", "-"], b"two\nlines\n").code, 0);
+    assert_eq!(cairn.ok("scan", &["--type", "any"]), "a\t00ff10\nb\ttwo\\nlines\\n\n");
+    cairn.run_with("put", &["--type", "bytes", "a", "-"], b"0g").fails(6, &["0g"]);
 }
 
 #[test]

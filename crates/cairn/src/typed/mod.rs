@@ -50,6 +50,8 @@
 //! floating-point values are kept. With the feature `typed-serde`, `Serde<T>` is any type that `serde` can serialize and
 //! [postcard](https://docs.rs/postcard) can read back: 7, then the format of postcard. That format has no names, so types that need
 //! them cannot be read: enums with `untagged`, structs with `flatten` or `skip_serializing_if`, and values of any type, such as those of JSON.
+//! It limits neither depth nor length: where others may write the bytes of values, keep to types that do not contain themselves, nor sequences of
+//! elements without bytes (`Vec<()>`).
 //!
 //! For calls that are not here, those with times among them, [`Key::to_bytes`] and [`TypedKeyspace::keyspace`] give what they need.
 //!
@@ -111,22 +113,59 @@ fn encoded<Q: EncodeKey + ?Sized>(key: &Q) -> Vec<u8> {
     out
 }
 
-fn encoded_value<W: EncodeValue + ?Sized>(value: &W) -> Result<Vec<u8>> {
+fn encoded_value<W: EncodeValue + ?Sized>(keyspace: &Keyspace, value: &W) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     value.encode_value(&mut out)?;
+    check_value(keyspace, &out)?;
     Ok(out)
 }
 
-/// Checks that the merge operator of a keyspace makes typed values of typed values.
-fn check_operator(keyspace: &Keyspace) -> Result<()> {
-    match &keyspace.options().merge {
-        Merge::None | Merge::I64Add | Merge::I64Max | Merge::I64Min | Merge::Own(_) => Ok(()),
+fn encoded_operand<W: EncodeValue + ?Sized>(keyspace: &Keyspace, operand: &W) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    operand.encode_value(&mut out)?;
+    check_operand(keyspace, &out)?;
+    Ok(out)
+}
+
+/// Checks that a value, encoded as in this [module](self), can be put into a keyspace: where integers are merged, a value of eight bytes would be taken
+/// for an integer without a type. The calls of [`TypedKeyspace`] check this; it is for programs that encode values themselves.
+///
+/// # Errors
+/// `InvalidArgument`.
+pub fn check_value(keyspace: &Keyspace, encoded: &[u8]) -> Result<()> {
+    use Merge::{I64Add, I64Max, I64Min, U64Add, U64Max, U64Min};
+    if encoded.len() != size_of::<u64>() {
+        return Ok(());
+    }
+    match &keyspace.inner.settings.load().options.merge {
+        merge @ (I64Add | I64Max | I64Min | U64Add | U64Max | U64Min) => Err(only_integers(keyspace, merge)),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that an operand, encoded as in this [module](self), can be merged into the values of a keyspace: that its operator makes typed values of
+/// typed values, and of an `i64` if it is one on integers. The calls of [`TypedKeyspace`] check this; it is for programs that encode values themselves.
+///
+/// # Errors
+/// `InvalidArgument`.
+pub fn check_operand(keyspace: &Keyspace, encoded: &[u8]) -> Result<()> {
+    match &keyspace.inner.settings.load().options.merge {
+        // No merge is possible, or the operator knows what it takes.
+        Merge::None | Merge::Own(_) => Ok(()),
+        Merge::I64Add | Merge::I64Max | Merge::I64Min if i64::decode_value(encoded).is_some() => Ok(()),
+        merge @ (Merge::I64Add | Merge::I64Max | Merge::I64Min) => Err(only_integers(keyspace, merge)),
         merge => Err(Error::invalid(format!(
             "keyspace {:?}: the merge operator {:?} does not know the types of values",
             keyspace.name(),
             merge.to_string()
         ))),
     }
+}
+
+#[cold]
+fn only_integers(keyspace: &Keyspace, merge: &Merge) -> Error {
+    let (name, merge) = (keyspace.name(), merge.to_string());
+    Error::invalid(format!("keyspace {name:?}: the merge operator {merge:?} takes integers of 64 bits only"))
 }
 
 fn encoded_bounds<K: EncodeKey>(bounds: &impl RangeBounds<K>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
@@ -147,19 +186,18 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
     /// Sets the value of a key.
     ///
     /// # Errors
-    /// As for [`Keyspace::put`]; those of encoding the value.
+    /// As for [`Keyspace::put`]; those of encoding the value; `InvalidArgument` for another value than an `i64` where integers are merged.
     pub fn put(&self, key: &K::Borrowed, value: &V::Borrowed) -> Result<()> {
-        self.keyspace.put(encoded(key), encoded_value(value)?)
+        self.keyspace.put(encoded(key), encoded_value(&self.keyspace, value)?)
     }
 
     /// Joins an operand to the value of a key: see [`Keyspace::merge`]. The operators `i64_add`, `i64_max` and `i64_min` take values of the type `i64`, and
     /// one of the application what it takes, with the byte of the type before the value. The others do not know types.
     ///
     /// # Errors
-    /// As for [`Keyspace::merge`]; `InvalidArgument` for an operator that does not know types; those of encoding the operand.
+    /// As for [`Keyspace::merge`]; `InvalidArgument` for an operator that does not know types, or takes another one; those of encoding the operand.
     pub fn merge(&self, key: &K::Borrowed, operand: &V::Borrowed) -> Result<()> {
-        check_operator(&self.keyspace)?;
-        self.keyspace.merge(encoded(key), encoded_value(operand)?)
+        self.keyspace.merge(encoded(key), encoded_operand(&self.keyspace, operand)?)
     }
 
     /// [`TypedKeyspace::put`] with a durability of its own.
@@ -167,7 +205,7 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
     /// # Errors
     /// See there.
     pub fn put_with(&self, key: &K::Borrowed, value: &V::Borrowed, durability: Durability) -> Result<()> {
-        self.keyspace.put_with(encoded(key), encoded_value(value)?, durability)
+        self.keyspace.put_with(encoded(key), encoded_value(&self.keyspace, value)?, durability)
     }
 
     /// Sets the value of a key for the duration `ttl`: see [`Keyspace::put_with_ttl`].
@@ -175,7 +213,7 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
     /// # Errors
     /// As for [`Keyspace::put_with_ttl`]; those of encoding the value.
     pub fn put_with_ttl(&self, key: &K::Borrowed, value: &V::Borrowed, ttl: Duration) -> Result<()> {
-        self.keyspace.put_with_ttl(encoded(key), encoded_value(value)?, ttl)
+        self.keyspace.put_with_ttl(encoded(key), encoded_value(&self.keyspace, value)?, ttl)
     }
 
     /// Adds a put to a batch.
@@ -183,17 +221,17 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
     /// # Errors
     /// Those of encoding the value. Those of the batch are reported by its write.
     pub fn put_in(&self, batch: &mut Batch, key: &K::Borrowed, value: &V::Borrowed) -> Result<()> {
-        batch.put(&self.keyspace, encoded(key), encoded_value(value)?);
+        batch.put(&self.keyspace, encoded(key), encoded_value(&self.keyspace, value)?);
         Ok(())
     }
 
     /// Adds a merge to a batch: see [`TypedKeyspace::merge`].
     ///
     /// # Errors
-    /// `InvalidArgument` for an operator that does not know types; those of encoding the operand. Those of the batch are reported by its write.
+    /// `InvalidArgument` for an operator that does not know types, or takes another one; those of encoding the operand. Those of the batch are reported by
+    /// its write.
     pub fn merge_in(&self, batch: &mut Batch, key: &K::Borrowed, operand: &V::Borrowed) -> Result<()> {
-        check_operator(&self.keyspace)?;
-        batch.merge(&self.keyspace, encoded(key), encoded_value(operand)?);
+        batch.merge(&self.keyspace, encoded(key), encoded_operand(&self.keyspace, operand)?);
         Ok(())
     }
 
@@ -378,7 +416,8 @@ impl<K: Key, V: Value> TypedTransaction<'_, K, V> {
     /// # Errors
     /// As for [`Transaction::put_with_ttl`]; those of encoding the value.
     pub fn put_with_ttl(&mut self, key: &K::Borrowed, value: &V::Borrowed, ttl: Duration) -> Result<()> {
-        self.transaction.put_with_ttl(&self.of.keyspace, encoded(key), encoded_value(value)?, ttl)
+        let value = encoded_value(&self.of.keyspace, value)?;
+        self.transaction.put_with_ttl(&self.of.keyspace, encoded(key), value, ttl)
     }
 
     /// Sets the value of a key.
@@ -386,7 +425,8 @@ impl<K: Key, V: Value> TypedTransaction<'_, K, V> {
     /// # Errors
     /// As for [`Transaction::put`]; those of encoding the value.
     pub fn put(&mut self, key: &K::Borrowed, value: &V::Borrowed) -> Result<()> {
-        self.transaction.put(&self.of.keyspace, encoded(key), encoded_value(value)?)
+        let value = encoded_value(&self.of.keyspace, value)?;
+        self.transaction.put(&self.of.keyspace, encoded(key), value)
     }
 
     /// Joins an operand to the value of a key: see [`TypedKeyspace::merge`].
@@ -394,8 +434,8 @@ impl<K: Key, V: Value> TypedTransaction<'_, K, V> {
     /// # Errors
     /// As for [`Transaction::merge`] and [`TypedKeyspace::merge`].
     pub fn merge(&mut self, key: &K::Borrowed, operand: &V::Borrowed) -> Result<()> {
-        check_operator(&self.of.keyspace)?;
-        self.transaction.merge(&self.of.keyspace, encoded(key), encoded_value(operand)?)
+        let operand = encoded_operand(&self.of.keyspace, operand)?;
+        self.transaction.merge(&self.of.keyspace, encoded(key), operand)
     }
 
     /// Deletes a key.

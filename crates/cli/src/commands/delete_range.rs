@@ -52,13 +52,15 @@ pub struct DeleteRangeArgs {
 pub fn delete_range(args: DeleteRangeArgs) -> Result<()> {
     let DeleteRangeArgs { from, to, prefix, key_type, .. } = args;
     let types = TypeArgs { key_type, value_type: None };
+    // Also where the least key of a type has bytes, as the empty string has.
+    let from_empty = from.as_ref().is_some_and(|from| from.is_empty());
     let bounds =
         BoundsArgs { from, to, prefix, ..BoundsArgs::default() }.typed_bounds(&types, args.form.hex)?;
     if bounds.is_empty() && !args.all {
         return Err(Failure::usage("the range is empty: it ends before it begins"));
     }
     let from_the_first = match &bounds.lower {
-        Bound::Included(key) => key.is_empty(),
+        Bound::Included(key) => from_empty || key.is_empty(),
         Bound::Excluded(_) => false,
         Bound::Unbounded => true,
     };

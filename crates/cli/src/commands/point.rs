@@ -3,13 +3,15 @@
 use super::condition::{Condition, first_unmet};
 use crate::args::{CreateArgs, DbArgs, FormArgs, KeyspaceArgs, NewKeyspaceArgs, TypeArgs};
 use crate::failure::{Failure, Result};
-use crate::format::{Format, Mapping, Reader, Record, Step};
+use crate::format::lines::{self, Lines};
 use crate::output::{Form, Parts, Printer, json_field, print_json, stdout};
 use crate::store::{Create, NewKeyspace, Store};
-use crate::text::{escape_short, unescape};
+use crate::text::{escape_short, unescape, unhex};
 use crate::times::{format_expiry, parse_time, parse_ttl};
 use crate::types::{KeyType, ValueType};
 use cairn::Time;
+use cairn::limits::MAX_KEY_LEN;
+use cairn::typed::{EncodeValue, check_operand, check_value};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -83,10 +85,10 @@ fn records(
     let mut records = Vec::new();
     for pair in pairs.chunks_exact(2) {
         let value = match pair[1] == "-" {
-            true => {
-                let value = value_from_stdin(form.hex)?;
-                types.value_type.map_or(Ok(value.clone()), |value_type| value_type.encode(&value))?
-            }
+            true => match types.value_type {
+                None => value_from_stdin(form.hex)?,
+                Some(value_type) => typed_value_from_stdin(value_type)?,
+            },
             false => types.value(&pair[1], form.hex)?,
         };
         records.push((types.key(&pair[0], form.hex)?, value));
@@ -104,6 +106,9 @@ pub fn put(args: PutArgs) -> Result<()> {
     };
     let condition = Condition::of(args.if_absent, args.if_value.as_ref(), args.form.hex, &args.types)?;
     let store = Store::open_with(&args.db, &args.keyspace, &args.create, create)?;
+    if args.types.value_type.is_some() {
+        records.iter().try_for_each(|(_, value)| check_value(&store.keyspace, value))?;
+    }
     let unmet = match args.at {
         Some(time) => {
             let mut batch = store.db.batch();
@@ -171,6 +176,9 @@ pub fn merge(args: MergeArgs) -> Result<()> {
         false => Create::NOTHING,
     };
     let store = Store::open_with(&args.db, &args.keyspace, &args.create, create)?;
+    if args.types.value_type.is_some() {
+        records.iter().try_for_each(|(_, operand)| check_operand(&store.keyspace, operand))?;
+    }
     store.db.transaction(|tx| {
         records.iter().try_for_each(|(key, operand)| tx.merge(&store.keyspace, key, operand))
     })?;
@@ -179,6 +187,16 @@ pub fn merge(args: MergeArgs) -> Result<()> {
         print_json(&mut stdout(), &serde_json::json!({ "merged": records.len() }))?;
     }
     Ok(())
+}
+
+fn typed_value_from_stdin(value_type: ValueType) -> Result<Vec<u8>> {
+    if value_type != ValueType::Bytes {
+        return value_type.encode(&value_from_stdin(false)?);
+    }
+    // Two digits for each byte.
+    let mut encoded = Vec::new();
+    value_from_stdin(true)?.encode_value(&mut encoded)?;
+    Ok(encoded)
 }
 
 fn value_from_stdin(hex: bool) -> Result<Vec<u8>> {
@@ -190,7 +208,7 @@ fn value_from_stdin(hex: bool) -> Result<Vec<u8>> {
         .read_to_end(&mut value)
         .map_err(|e| Failure::file("read", Path::new("standard input"), &e))?;
     if hex {
-        value = crate::text::unhex(value.trim_ascii()).map_err(Failure::bad_input)?;
+        value = unhex(value.trim_ascii()).map_err(Failure::bad_input)?;
     }
     if value.len() as u64 > limit {
         return Err(Failure::usage(format!(
@@ -306,29 +324,33 @@ fn get_one(
     Ok(())
 }
 
-/// Reads the keys from a file, one per line as printed by `scan`.
+/// Reads the keys from a file, one per line as printed by `scan`: an empty line is the empty key, or that of an empty string.
 fn listed_keys(path: &Path, hex: bool, types: &TypeArgs) -> Result<Vec<Vec<u8>>> {
     let (input, name): (Box<dyn Read>, _) = match path == Path::new("-") {
         true => (Box::new(io::stdin()), Path::new("standard input")),
         false => (Box::new(File::open(path).map_err(|e| Failure::file("open", path, &e))?), path),
     };
-    let input = BufReader::with_capacity(64 << 10, input);
-    let mut lines =
-        Reader::new(input, Format::Lines, Mapping { hex, ..Mapping::default() }).map_err(Failure::usage)?;
-    let (mut record, mut keys) = (Record::default(), Vec::new());
+    let mut lines = Lines::new(BufReader::with_capacity(64 << 10, input));
+    let (mut line, mut keys) = (Vec::new(), Vec::new());
     loop {
-        let step = lines.next(&mut record).map_err(|e| Failure::file("read", name, &e))?;
-        let bad =
-            |why: String| Failure::bad_input(format!("{}, line {}: {why}", name.display(), record.line));
-        keys.push(match step {
-            Step::Record if hex => record.key.clone(),
-            Step::Record => match &types.key_type {
-                Some(types) => types.encode(&record.key, false)?,
-                None => unescape(&record.key).map_err(bad)?.into_owned(),
-            },
-            Step::Bad(why) | Step::Unfit(why) => return Err(bad(why)),
-            Step::End => return Ok(keys),
-        });
+        line.clear();
+        let read = lines.append_line(&mut line).map_err(|e| Failure::file("read", name, &e))?;
+        let place = format!("{}, line {}", name.display(), lines.number());
+        let bad = |why: String| Failure::bad_input(format!("{place}: {why}"));
+        match read {
+            lines::Read::End => return Ok(keys),
+            lines::Read::TooLong => return Err(bad(lines::too_long())),
+            lines::Read::Line => line.truncate(lines::content_len(&line)),
+        }
+        let key = match &types.key_type {
+            _ if hex => unhex(&line).map_err(bad)?,
+            Some(types) => types.encode(&line, false).map_err(|e| e.context(&place))?,
+            None => unescape(&line).map_err(bad)?.into_owned(),
+        };
+        if key.len() > MAX_KEY_LEN {
+            return Err(bad(format!("the key has {} bytes; the limit is {MAX_KEY_LEN}", key.len())));
+        }
+        keys.push(key);
     }
 }
 

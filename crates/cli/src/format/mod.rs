@@ -22,7 +22,7 @@
 //! records that the format cannot express.
 
 mod jsonl;
-mod lines;
+pub mod lines;
 mod paragraphs;
 mod reader;
 mod record;

@@ -121,6 +121,11 @@ impl Run {
     }
 }
 
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
 /// The JSON objects of an output, one per line.
 #[track_caller]
 pub fn json_lines(text: &str) -> Vec<serde_json::Value> {
