@@ -146,6 +146,11 @@ struct BulkLoadPage;
 #[doc = include_str!("../../../docs/keyspaces.md")]
 struct KeyspacesPage;
 
+/// And that of the page on hash logs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/hash-log.md")]
+struct HashLogPage;
+
 /// And that of the page on statistics, metrics and events.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/seeing-inside.md")]

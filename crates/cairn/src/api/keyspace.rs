@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// A named, ordered map of bytes to bytes. The handle is cheap: clone it and share it between threads.
+/// A named map of bytes to bytes, ordered unless it is a hash log ([`Engine::HashLog`](crate::Engine)). The handle is cheap: clone it and share it between threads.
 ///
 /// Keys are ordered bytewise and have up to 64 KiB; values have up to 256 MiB. Reads wait for no writer, and see every write acknowledged
 /// before they began; a read of several keys (an iterator, [`Keyspace::multi_get`]) sees one consistent state.
@@ -114,7 +114,7 @@ impl Keyspace {
     ///
     /// # Errors
     /// `InvalidArgument` for a key or value over its limit, and for a value that the merge operator of the keyspace does not take; `NoSpace` when the disk is full (nothing was written, try again later);
-    /// `ReadOnly` after a sync failed; `Closed`.
+    /// `NoMemory` when the index of a hash log has no room, and collections would make none; `ReadOnly` after a sync failed; `Closed`.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_with(key, value, self.database().options.durability)
     }
@@ -402,7 +402,8 @@ impl Keyspace {
     /// neither cached nor admitted to the cache.
     ///
     /// Costs a search of the memtables, a filter probe for each table that may hold the key, and, while index and filters are in memory,
-    /// one block read from the disk or the cache. Each false positive of a filter (one in a hundred probes) reads one more.
+    /// one block read from the disk or the cache. Each false positive of a filter (one in a hundred probes) reads one more. In a hash log it costs
+    /// a search of the memtables and of the index, and a read of the entry, which the page cache of the operating system may have.
     ///
     /// # Errors
     /// `Corruption`, with the file, when a block is damaged; `Io`; `Closed` when the keyspace was dropped or the database is closed.
@@ -534,7 +535,7 @@ impl Keyspace {
     }
 
     /// The entries whose keys lie in `bounds`, in order; `.rev()` reverses the order, and both ends can be used at once. The iterator
-    /// shows the state at its creation.
+    /// shows the state at its creation. In a hash log, which has no order, its first item is the error `InvalidArgument`: see [`Keyspace::entries`].
     ///
     /// While an iterator lives, compaction keeps the versions that it shows, and the tables that it reads stay on disk. A memtable that
     /// it reads stays in memory until the iterator is first moved after the flush of that memtable (see
@@ -552,13 +553,13 @@ impl Keyspace {
         Range::new(self.read_view(), Bounds::prefix(prefix.as_ref()))
     }
 
-    /// All entries.
+    /// All entries, in order. See [`Keyspace::range`].
     pub fn iter(&self) -> Range {
         self.range::<&[u8]>(..)
     }
 
     /// A cursor, which can seek to any key and move in both directions. It shows the state at its creation, and holds the same resources
-    /// as an iterator: see [`Keyspace::range`].
+    /// as an iterator: see [`Keyspace::range`]. In a hash log each seek fails with `InvalidArgument`.
     pub fn cursor(&self) -> Cursor {
         self.cursor_bounded::<&[u8]>(..)
     }
@@ -664,10 +665,10 @@ impl Keyspace {
     /// # let dir = tempfile::tempdir().unwrap();
     /// # let db = cairn::Database::open(dir.path())?;
     /// use cairn::{KeyspaceOptions, Preset};
-    /// let sessions = db.keyspace("sessions", KeyspaceOptions::preset(Preset::HashLog))?;
-    /// sessions.put("d41d8c", "Ada")?;
-    /// sessions.put("98f00b", "Grace")?;
-    /// assert_eq!(sessions.entries().count(), 2);
+    /// let accounts = db.keyspace("accounts", KeyspaceOptions::preset(Preset::HashLog))?;
+    /// accounts.put("17", "Ada")?;
+    /// accounts.put("18", "Grace")?;
+    /// assert_eq!(accounts.entries().count(), 2);
     /// # Ok(())
     /// # }
     /// ```
@@ -699,7 +700,7 @@ impl Keyspace {
         AsOf::new(held, db, time)
     }
 
-    /// Flushes the memtables to tables and waits for it. Writes made during the call are not waited for.
+    /// Flushes the memtables to tables, or to the index of a hash log, and waits for it. Writes made during the call are not waited for.
     ///
     /// # Errors
     /// As for [`Database::flush`](crate::Database::flush); also `Closed` when the keyspace was dropped.
@@ -738,9 +739,9 @@ impl Keyspace {
 
     /// [`Keyspace::compact`], which writes every table again, also those that compactions would leave as they are: in the form that the present
     /// options ask for, after [`Keyspace::alter`], or to have every byte read and written anew. Values outside of the tree stay where they are.
-    /// Where the keyspace has no order, its files are copied, but for those that recovery needs as logs of other keyspaces.
+    /// Where the keyspace has no order, all keyspaces are flushed, and all of its files collected, whatever is dead in them.
     ///
-    /// Cost: the keyspace is read and written once.
+    /// Cost: the keyspace is read and written once; of a hash log the hint files are read several times (`docs/hash-log.md`).
     ///
     /// # Errors
     /// As for [`Keyspace::compact`].

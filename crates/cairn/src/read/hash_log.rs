@@ -212,7 +212,7 @@ impl KeyspaceInner {
         }
     }
 
-    /// The values of `keys` in the state `at`. The disk is asked for all entries of a hundred keys that are not in memory before one is waited for.
+    /// The values of `keys` in the state `at`. The disk is asked for the entries of [`AT_ONCE`] keys that are not in memory before one is waited for.
     pub(super) fn multi_get_by_hash<K: AsRef<[u8]>>(
         &self,
         log: &HashLog,

@@ -82,7 +82,7 @@ pub enum Engine {
     Tree,
     /// A hash table in memory over entries that stay in the log: no order, so no ranges, cursors, range deletes and history. An entry takes 12 to
     /// 14 bytes of the memory budget, overwritten ones and deletes included until a collection; a get that finds it on the disk takes one
-    /// read, or two where it is longer than those around it, and one more for each 4 MiB of its value.
+    /// read, or two if it is longer than its neighbours in the file, and one more for each 4 MiB of its value. `docs/hash-log.md` helps to choose, and to find the memory.
     ///
     /// A snapshot or iterator sees the keyspace as it was, as everywhere. While it is held, the entries that it sees keep their space on the disk and
     /// in the index, and a read through it of a key that was overwritten since reads the newer entries first: one read of the disk for each.
@@ -274,6 +274,7 @@ option_table! {
 
     /// Bytes of memory for memtables and the block cache. One half is for memtables, the other for cached data blocks, filters and
     /// index nodes. Filters and indexes of the tables in use stay in memory while they need no more than half of the cache's part.
+    /// With the indexes of hash logs seven eighths of that part may be taken: count 32 to 60 bytes of the budget for each key there (`docs/hash-log.md`).
     /// Raise it when the data that is read often does not fit, or when flushes are frequent. While a flush runs, writes are slowed once
     /// memtables take more than half of their part, more the nearer the limit, so that none waits for a whole flush. Memory outside of the
     /// budget is listed in `docs/limits.md`.
@@ -286,7 +287,7 @@ option_table! {
     /// the write survives the process; a power cut may lose the newest writes. `sync`: the write survives a power cut; each group of
     /// writes costs one sync of the log.
     durability: Durability = Durability::Os, "buffered, os, sync", |_| true;
-    /// Bytes of all write-ahead log files together. A larger log means fewer and larger flushes, and a longer recovery. At half of the
+    /// Bytes of all write-ahead log files together, but for those that are kept for large values and hash logs alone. A larger log means fewer and larger flushes, and a longer recovery. At half of the
     /// cap, the keyspaces with entries in the oldest logs are flushed together; from three quarters on, writes are slowed, more the
     /// nearer the cap; at the cap they wait for a flush. The log exceeds the cap by at most 4 KiB and one group of writes (1 MiB, or
     /// one larger batch).
@@ -335,8 +336,8 @@ option_table! {
     KeyspaceOptions, KeyspaceOptions::changes;
 
     /// What finds entries. `tree`: sorted tables, for everything. `hash_log`: a hash table in memory, over entries that stay in the log: for
-    /// reads and writes of single keys, with data larger than memory. It has no order: ranges, cursors and `history` are refused. Options of
-    /// trees and tables mean nothing for it.
+    /// reads and writes of single keys, with data larger than memory, and 12 to 14 bytes of memory for each key. It has no order: ranges, cursors and
+    /// `history` are refused. Other options of trees and tables, `compression` and `placement` too, are ignored. See `docs/hash-log.md`.
     engine: Engine = Engine::Tree, "tree, hash_log", |_| true;
     /// How entries lie in tables. `btree`: in order, in data blocks with an index, for everything. `size_class`: values first, then rows of one
     /// width for each class of keys by their length, which are searched by binary search (Pristupin's report, section 3.2.1): a simple format
