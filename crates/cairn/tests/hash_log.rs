@@ -385,6 +385,25 @@ fn an_index_that_does_not_fit_refuses_puts() {
         !stats.is_full && stats.newest >= count - 1 && stats.index_bytes / stats.entries < 20,
         "{stats:?}"
     );
+    // With the smaller budget again, the index has what it needs, and puts are refused at once, batches as a whole.
+    (0..2 * count).for_each(|i| hashed.put(i.to_be_bytes(), "w").unwrap());
+    drop(hashed);
+    db.close().unwrap();
+    let db = Database::open_in(env.clone(), "/db", options()).unwrap();
+    let (hashed, tree) = (db.open_keyspace("hashed").unwrap(), db.open_keyspace("tree").unwrap());
+    assert!(hashed.stats().hash_log.unwrap().is_full);
+    assert_eq!(hashed.get("more").unwrap().unwrap(), "fits");
+    assert_eq!(hashed.put("more", "again").unwrap_err().kind(), ErrorKind::NoMemory);
+    let mut batch = db.batch();
+    batch.put(&tree, "of a batch", "1");
+    batch.put(&hashed, "of a batch", "1");
+    assert_eq!(db.write(batch, Durability::Os).unwrap_err().kind(), ErrorKind::NoMemory);
+    assert!(tree.get("of a batch").unwrap().is_none() && hashed.get("of a batch").unwrap().is_none());
+    let refused = db.transaction(|tx| tx.put(&hashed, "of a transaction", "1")).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NoMemory);
+    hashed.delete("more").unwrap();
+    assert!(hashed.get("more").unwrap().is_none());
+    db.close().unwrap();
 }
 
 /// Where the keys fit and their overwritten entries would not, puts wait for collections instead of being refused: with background threads and
