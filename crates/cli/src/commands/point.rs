@@ -335,8 +335,9 @@ fn listed_keys(path: &Path, hex: bool, types: &TypeArgs) -> Result<Vec<Vec<u8>>>
     loop {
         line.clear();
         let read = lines.append_line(&mut line).map_err(|e| Failure::file("read", name, &e))?;
-        let place = format!("{}, line {}", name.display(), lines.number());
-        let bad = |why: String| Failure::bad_input(format!("{place}: {why}"));
+        let number = lines.number();
+        let place = || format!("{}, line {number}", name.display());
+        let bad = |why: String| Failure::bad_input(why).context(place());
         match read {
             lines::Read::End => return Ok(keys),
             lines::Read::TooLong => return Err(bad(lines::too_long())),
@@ -344,7 +345,7 @@ fn listed_keys(path: &Path, hex: bool, types: &TypeArgs) -> Result<Vec<Vec<u8>>>
         }
         let key = match &types.key_type {
             _ if hex => unhex(&line).map_err(bad)?,
-            Some(types) => types.encode(&line, false).map_err(|e| e.context(&place))?,
+            Some(types) => types.encode(&line, false).map_err(|e| e.context(place()))?,
             None => unescape(&line).map_err(bad)?.into_owned(),
         };
         if key.len() > MAX_KEY_LEN {
