@@ -9,7 +9,8 @@
 //!
 //! The slots are in *leaves* of at most [`MAX_SLOTS`](crate::leaf::MAX_SLOTS), sorted by tag. A directory has the leaves by the first bits of their tags
 //! (extendible hashing: Fagin, Nievergelt, Pippenger and Strong, ACM TODS 1979). A leaf that is full is divided into two; if the directory has no bit
-//! left to tell these two, it doubles: a copy of pointers. So the index grows leaf by leaf.
+//! left to tell these two, it doubles, which is a copy of four bytes for about each leaf, beside readers. So the index grows leaf by leaf, and leaves do
+//! not move.
 
 use crate::files::{Added, FileUse, Files};
 use crate::leaf::{Change, Leaf, MAX_SLOTS, NewSlot};
@@ -18,7 +19,6 @@ use base::Result;
 use parking_lot::RwLock;
 use record::ChunkPlace;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use values::SegmentFile;
 
@@ -53,8 +53,10 @@ pub struct HashIndex {
 }
 
 struct Directory {
-    /// Leaf `i` has the tags whose first `depth` bits are `i`. A leaf with a smaller depth of its own is there several times.
-    leaves: Vec<Arc<RwLock<Leaf>>>,
+    /// Position `i` has the number of the leaf of the tags whose first `depth` bits are `i`. A leaf with a smaller depth of its own is there several
+    /// times.
+    numbers: Vec<u32>,
+    leaves: Leaves,
     depth: u32,
 }
 
@@ -62,6 +64,44 @@ impl Directory {
     fn position(&self, tag: u32) -> usize {
         // A shift by all bits is not defined.
         (u64::from(tag) >> (u32::BITS - self.depth)) as usize
+    }
+
+    /// The leaf of a tag.
+    fn leaf(&self, tag: u32) -> &RwLock<Leaf> {
+        self.leaves.get(self.numbers[self.position(tag)])
+    }
+}
+
+/// The leaves of an index, by number. None moves once its block is full: to grow takes no longer with more leaves.
+#[derive(Default)]
+struct Leaves {
+    blocks: Vec<Vec<RwLock<Leaf>>>,
+}
+
+impl Leaves {
+    /// Leaves in a block.
+    const PER_BLOCK: usize = 1024;
+
+    fn get(&self, number: u32) -> &RwLock<Leaf> {
+        &self.blocks[number as usize / Self::PER_BLOCK][number as usize % Self::PER_BLOCK]
+    }
+
+    fn get_mut(&mut self, number: u32) -> &mut Leaf {
+        self.blocks[number as usize / Self::PER_BLOCK][number as usize % Self::PER_BLOCK].get_mut()
+    }
+
+    /// Adds a leaf, and returns its number.
+    fn push(&mut self, leaf: Leaf) -> u32 {
+        if self.blocks.last().is_none_or(|block| block.len() == Self::PER_BLOCK) {
+            self.blocks.push(Vec::new());
+        }
+        let block = self.blocks.len() - 1;
+        self.blocks[block].push(RwLock::new(leaf));
+        (block * Self::PER_BLOCK + self.blocks[block].len() - 1) as u32
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &RwLock<Leaf>> {
+        self.blocks.iter().flatten()
     }
 }
 
@@ -76,8 +116,10 @@ impl HashIndex {
     pub fn with_tag_bits(bits: u32) -> HashIndex {
         let leaf = Leaf::default();
         let leaf_bytes = leaf.memory() as u64;
+        let mut leaves = Leaves::default();
+        let numbers = vec![leaves.push(leaf)];
         HashIndex {
-            directory: RwLock::new(Directory { leaves: vec![Arc::new(RwLock::new(leaf))], depth: 0 }),
+            directory: RwLock::new(Directory { numbers, leaves, depth: 0 }),
             files: RwLock::default(),
             slots: AtomicU64::new(0),
             live: AtomicU64::new(0),
@@ -105,7 +147,7 @@ impl HashIndex {
 
     /// Bytes of memory.
     pub fn memory(&self) -> u64 {
-        let directory = self.directory.read().leaves.capacity() * size_of::<usize>();
+        let directory = self.directory.read().numbers.capacity() * size_of::<u32>();
         self.leaf_bytes.load(Relaxed) + (directory + self.files.read().memory()) as u64
     }
 
@@ -115,7 +157,7 @@ impl HashIndex {
     pub fn candidates(&self, tag: u32, found: &mut Vec<Candidate>) {
         found.clear();
         let directory = self.directory.read();
-        let leaf = directory.leaves[directory.position(tag)].read();
+        let leaf = directory.leaf(tag).read();
         let group = leaf.group(tag);
         if group.is_empty() {
             return;
@@ -129,14 +171,14 @@ impl HashIndex {
     pub fn group(&self, tag: u32, found: &mut Vec<Place>) {
         found.clear();
         let directory = self.directory.read();
-        let leaf = directory.leaves[directory.position(tag)].read();
+        let leaf = directory.leaf(tag).read();
         found.extend_from_slice(leaf.group(tag));
     }
 
     /// The place of the newest entry that may have a key of `tag`.
     pub fn newest(&self, tag: u32) -> Option<Place> {
         let directory = self.directory.read();
-        let leaf = directory.leaves[directory.position(tag)].read();
+        let leaf = directory.leaf(tag).read();
         leaf.group(tag).first().copied()
     }
 
@@ -187,11 +229,11 @@ impl HashIndex {
     pub fn end_loading(&self) {
         let directory = self.directory.read();
         let mut memory = 0;
-        directory.each_leaf(|leaf| {
+        for leaf in directory.leaves.iter() {
             let mut leaf = leaf.write();
             leaf.end_loading();
             memory += leaf.memory() as u64;
-        });
+        }
         self.leaf_bytes.store(memory, Relaxed);
     }
 
@@ -213,8 +255,7 @@ impl HashIndex {
         // From the end on: where slots of one tag are inserted in two steps, the newer ones come in front of the older.
         while let Some(last) = left.last() {
             let directory = self.directory.read();
-            let position = directory.position(last.tag);
-            let mut leaf = directory.leaves[position].write();
+            let mut leaf = directory.leaf(last.tag).write();
             // The tags of a leaf are those from the first with its bits on.
             let bits = if leaf.depth == 0 { 0 } else { u32::BITS - leaf.depth };
             let is_here = |slot: &&NewSlot| leaf.depth == 0 || slot.tag >> bits == last.tag >> bits;
@@ -237,36 +278,46 @@ impl HashIndex {
     /// Divides the leaf of `tag`, and its parts, until they are not full. Tags that are the same, or nearly, cannot be told apart by a directory
     /// of a useful size: then the leaf stays as it is.
     fn divide(&self, tag: u32) {
-        let mut directory = self.directory.write();
-        let most = (self.slots() / 16).max(2);
         let mut pending = vec![tag];
         while let Some(tag) = pending.pop() {
-            let position = directory.position(tag);
-            let leaf = directory.leaves[position].clone();
-            let mut leaf = leaf.write();
+            let mut guard = self.directory.write();
+            let directory = &mut *guard;
+            let number = directory.numbers[directory.position(tag)];
+            let leaf = directory.leaves.get_mut(number);
             if leaf.len() <= MAX_SLOTS {
                 continue;
             }
             if leaf.depth == directory.depth {
-                if 2 * directory.leaves.len() as u64 > most || directory.depth >= u32::BITS - 1 {
-                    continue;
+                let most = (self.slots() / 16).max(2);
+                if 2 * directory.numbers.len() as u64 <= most && directory.depth < u32::BITS - 1 {
+                    drop(guard);
+                    self.double();
+                    pending.push(tag);
                 }
-                directory.leaves =
-                    directory.leaves.iter().flat_map(|leaf| [leaf.clone(), leaf.clone()]).collect();
-                directory.depth += 1;
+                continue;
             }
             let before = leaf.memory();
             let other = leaf.divide();
             self.note_memory(before, leaf.memory() + other.memory());
             // The leaf is at as many positions as its tags have free bits; the second half of these are those of the other one.
             let free = directory.depth - (leaf.depth - 1);
-            let first = directory.position(tag) >> free << free;
-            let (half, all) = (1usize << (free - 1), 1usize << free);
             pending.extend(leaf.tags().first().copied());
             pending.extend(other.tags().first().copied());
-            let other = Arc::new(RwLock::new(other));
-            directory.leaves[first + half..first + all].fill(other);
+            let first = directory.position(tag) >> free << free;
+            let (half, all) = (1usize << (free - 1), 1usize << free);
+            directory.numbers[first + half..first + all].fill(directory.leaves.push(other));
         }
+    }
+
+    /// Doubles the directory. Readers wait only while one vector takes the place of the other.
+    fn double(&self) {
+        // No other thread changes the directory meanwhile.
+        let doubled = self.directory.read().numbers.iter().flat_map(|number| [*number; 2]).collect();
+        let mut directory = self.directory.write();
+        let before = std::mem::replace(&mut directory.numbers, doubled);
+        directory.depth += 1;
+        drop(directory);
+        drop(before);
     }
 
     /// So many entries are about to be moved to the file at `position`.
@@ -293,7 +344,7 @@ impl HashIndex {
         }
         for of_tag in changes.chunk_by(|a, b| a.tag == b.tag) {
             let directory = self.directory.read();
-            let mut leaf = directory.leaves[directory.position(of_tag[0].tag)].write();
+            let mut leaf = directory.leaf(of_tag[0].tag).write();
             let before = leaf.memory();
             let (was, is) = leaf.change(of_tag[0].tag, of_tag, &mut |change| {
                 done += 1;
@@ -344,16 +395,6 @@ impl Alive {
         live.fetch_add(self.by_file.values().sum::<i64>() as u64, Relaxed);
         for (file, more) in self.by_file {
             files.update(file, |file| file.live = file.live.saturating_add_signed(more));
-        }
-    }
-}
-
-impl Directory {
-    fn each_leaf(&self, mut visit: impl FnMut(&Arc<RwLock<Leaf>>)) {
-        for (i, leaf) in self.leaves.iter().enumerate() {
-            if i == 0 || !Arc::ptr_eq(leaf, &self.leaves[i - 1]) {
-                visit(leaf);
-            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::Place;
 use base::Seq;
+use parking_lot::RwLock;
 
 /// A leaf with more slots is divided, if that can be.
 pub(crate) const MAX_SLOTS: usize = 512;
@@ -214,5 +215,5 @@ impl Leaf {
     }
 }
 
-/// Bytes of a leaf beside its slots: the vectors, the lock, the counters of the `Arc`, and the pointer to it.
-const LEAF_BYTES: usize = size_of::<Leaf>() + 8 + 16 + 8;
+/// Bytes of a leaf beside its slots: the vectors and the lock.
+const LEAF_BYTES: usize = size_of::<RwLock<Leaf>>();
