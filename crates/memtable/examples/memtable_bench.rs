@@ -1,7 +1,7 @@
 //! Measures inserts and gets: `cargo run --release -p cairn-memtable --example memtable_bench`.
 
 use base::{Cursor, EntryKind, MAX_SEQ, Trailer};
-use memtable::Memtable;
+use memtable::{Memtable, Order};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -78,8 +78,13 @@ fn main() {
         ("descending", Keys::Descending),
     ];
     println!("{ENTRIES} entries, ns per operation, best of {ROUNDS}");
-    println!("{:<12}{:>8}{:>8}{:>8}{:>8}{:>8}", "keys", "threads", "insert", "get", "scan", "drop");
-    for (name, kind) in kinds {
+    println!(
+        "{:<6}{:<12}{:>8}{:>8}{:>8}{:>8}{:>8}",
+        "order", "keys", "threads", "insert", "get", "scan", "drop"
+    );
+    for (order, (name, kind)) in
+        [Order::Key, Order::Hash].into_iter().flat_map(|order| kinds.map(|kind| (order, kind)))
+    {
         let keys = keys(kind);
         // Not the order of the inserts: 170 001 and the number of entries have no common factor.
         let step = if kind == Keys::Ascending { 1 } else { 170_001 };
@@ -87,7 +92,8 @@ fn main() {
         for threads in [1, 2] {
             let mut best = [f64::MAX; 4];
             for _ in 0..ROUNDS {
-                let table = Memtable::new(CAPACITY + CAPACITY / 8);
+                let spare = Arc::default();
+                let table = Memtable::try_new_in(CAPACITY + CAPACITY / 8, order, &spare).unwrap();
                 let insert = fill(&table, &keys, threads);
                 let get = time(threads, |i| {
                     let key = &wanted[i];
@@ -101,8 +107,12 @@ fn main() {
                 best.iter_mut().zip(round).for_each(|(best, time)| *best = best.min(time));
             }
             println!(
-                "{name:<12}{threads:>8}{:>8.0}{:>8.0}{:>8.0}{:>8.1}",
-                best[0], best[1], best[2], best[3]
+                "{:<6}{name:<12}{threads:>8}{:>8.0}{:>8.0}{:>8.0}{:>8.1}",
+                format!("{order:?}"),
+                best[0],
+                best[1],
+                best[2],
+                best[3]
             );
         }
     }

@@ -16,9 +16,12 @@ const SINGLE_STEPS: usize = if cfg!(loom) { 1 } else { 2 };
 /// A cursor over a [`Memtable`]. Keeps the memtable alive. Its moves never fail.
 ///
 /// It sees all entries that existed when it was positioned, and may see entries inserted later. Steps in both
-/// directions are O(1), except for one search per leaf when moving back.
+/// directions are O(1), except for one search per leaf when moving back. In a memtable in the order of hashes it comes to one list after the other, and seeks in
+/// that of the key: all versions of a key are next to each other, the newest first.
 pub struct MemtableCursor {
     table: Arc<Memtable>,
+    /// The list of the leaf.
+    list: usize,
     /// Entries of the current leaf. After a seek only the first ones may be sorted.
     leaf: Snapshot,
     /// Index of the current entry in the leaf; out of range if the cursor is invalid.
@@ -27,7 +30,7 @@ pub struct MemtableCursor {
 
 impl MemtableCursor {
     pub(crate) fn new(table: Arc<Memtable>) -> MemtableCursor {
-        MemtableCursor { table, leaf: Snapshot::empty(), index: 0 }
+        MemtableCursor { table, list: 0, leaf: Snapshot::empty(), index: 0 }
     }
 
     /// The memtable.
@@ -45,19 +48,48 @@ impl MemtableCursor {
         self.entry().expect("the cursor must be valid")
     }
 
-    /// Moves to an entry of the leaf, or to the first entry of the next leaf if the index is past the end.
+    /// Moves to an entry of the leaf, or to the first entry behind it if the index is past the end.
     #[inline]
     fn stand(&mut self, index: usize) {
         self.index = index;
-        // Leaves other than the first are never empty.
-        if index >= self.leaf.slots().len()
-            && let Some(next) = self.leaf.next()
-        {
-            self.enter(next);
+        // Leaves other than the first of a list are never empty.
+        while self.index >= self.leaf.slots().len() {
+            if let Some(next) = self.leaf.next() {
+                self.enter(next);
+            } else if self.list + 1 < self.table.list.lists() {
+                self.enter_list(self.list + 1);
+            } else {
+                break;
+            }
         }
         let many = if self.leaf.ordered() == self.leaf.slots().len() { PREFETCH } else { 1 };
         let ahead = self.leaf.slots().iter().skip(self.index).take(many);
         ahead.for_each(|slot| self.table.list.nodes.prefetch(slot.entry()));
+    }
+
+    /// Moves to the first leaf of a list, if it has one.
+    fn enter_list(&mut self, list: usize) {
+        self.list = list;
+        match self.table.list.start(list) {
+            Some(start) => self.enter(start.head),
+            None => self.leave(),
+        }
+    }
+
+    /// Moves behind the entries of the last leaf of a list, if it has one.
+    fn enter_end(&mut self, list: usize) {
+        self.list = list;
+        let Some(start) = self.table.list.start(list) else { return self.leave() };
+        self.enter(self.table.list.last_node(start));
+        while let Some(next) = self.leaf.next() {
+            self.enter(next);
+        }
+        self.index = self.leaf.slots().len();
+    }
+
+    /// Moves out of all leaves.
+    fn leave(&mut self) {
+        (self.leaf, self.index) = (Snapshot::empty(), 0);
     }
 
     /// Moves to the first entry of a leaf.
@@ -77,39 +109,55 @@ impl MemtableCursor {
         ahead.for_each(|slot| self.table.list.nodes.prefetch(slot.entry()));
     }
 
-    /// Moves to the entry before `index`, or makes the cursor invalid.
-    fn stand_before(&mut self, index: usize) {
+    /// Moves to the last entry before a place in this list.
+    fn seek_behind(&mut self, target: Target<'_>) {
+        let index = match self.table.list.start(self.list) {
+            Some(start) => self.table.list.snapshot_at(start, target, &mut self.leaf),
+            None => {
+                self.leave();
+                0
+            }
+        };
+        self.stand_before(index);
+    }
+
+    /// Moves to the entry before `index`, of an earlier list if there is none in this one, or makes the cursor invalid.
+    fn stand_before(&mut self, mut index: usize) {
+        while index == 0 && self.list > 0 {
+            self.enter_end(self.list - 1);
+            index = self.index;
+        }
         self.index = index.wrapping_sub(1);
     }
 }
 
 impl Cursor for MemtableCursor {
     fn seek_to_first(&mut self) -> Result<()> {
-        self.enter(self.table.list.head);
+        self.enter_list(0);
         self.stand(0);
         Ok(())
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
-        self.enter(self.table.list.last_node());
-        while let Some(next) = self.leaf.next() {
-            self.enter(next);
-        }
-        self.stand_before(self.leaf.slots().len());
+        self.enter_end(self.table.list.lists() - 1);
+        self.stand_before(self.index);
         Ok(())
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
         let target = Target { key, trailer: Trailer::seek(seq) };
-        self.table.list.snapshot_from(target, &mut self.leaf);
+        self.list = self.table.list.list_of(key);
+        match self.table.list.start(self.list) {
+            Some(start) => self.table.list.snapshot_from(start, target, &mut self.leaf),
+            None => self.leave(),
+        }
         self.stand(0);
         Ok(())
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        let target = Target { key, trailer: Trailer(u64::MAX) };
-        let index = self.table.list.snapshot_at(target, &mut self.leaf);
-        self.stand_before(index);
+        self.list = self.table.list.list_of(key);
+        self.seek_behind(Target { key, trailer: Trailer(u64::MAX) });
         Ok(())
     }
 
@@ -135,9 +183,8 @@ impl Cursor for MemtableCursor {
             self.index -= 1;
             return Ok(());
         }
-        let place = self.table.list.nodes.place(self.current());
-        let index = self.table.list.snapshot_at(place, &mut self.leaf);
-        self.stand_before(index);
+        let table = self.table.clone();
+        self.seek_behind(table.list.nodes.place(self.current()));
         Ok(())
     }
 

@@ -11,7 +11,7 @@
 //! predecessor, and tries again.
 
 use crate::key_order::{Target, compare_from, prefix, shared_bytes, tag};
-use crate::list::{Gap, Position, SkipList};
+use crate::list::{Gap, Position, SkipList, Start};
 use crate::node::{EntryId, Leaf, Link, MAX_HEIGHT, NodeId, SLOTS, Slot};
 use crate::stripe::Stripe;
 use crate::sync::{AtomicU64, Ordering, pause};
@@ -32,8 +32,9 @@ impl SkipList {
     /// keys.
     #[inline]
     pub(crate) fn insert(&self, place: Target<'_>, value: [&[u8]; 2], random: u64, stripe: &Stripe) {
-        let near = self.near(stripe, place);
-        let mut at = near.unwrap_or_else(|| self.descend(place, 0, |_, _| ()).before);
+        let start = self.start_or_create(self.list_of(place.key));
+        let near = if self.is_one() { self.near(stripe, start.head, place) } else { None };
+        let mut at = near.unwrap_or_else(|| self.descend(start, place, 0, |_, _| ()).before);
         // Prefetch the leaf while the entry is written.
         self.nodes.prefetch_leaf(at.node);
         let id = self.nodes.create_entry(place, value);
@@ -44,24 +45,29 @@ impl SkipList {
             guard = Guard::lock(self.nodes.leaf(at.node));
         }
         if !guard.put(Slot::new(id, at.tag)) {
-            at.node = self.split(&mut guard, at, New { id, random });
+            at.node = self.split(&mut guard, start, at, New { id, random });
         }
-        stripe.set_finger(at.node);
+        if self.is_one() {
+            stripe.set_finger(at.node);
+        }
     }
 
     /// The position of `target` if it belongs to the node of the thread's last insert, or to the next node. Makes
     /// inserts in key order cheap. Costs one or two comparisons if `target` lies elsewhere.
     #[inline]
-    fn near(&self, stripe: &Stripe, target: Target<'_>) -> Option<Position> {
+    fn near(&self, stripe: &Stripe, head: NodeId, target: Target<'_>) -> Option<Position> {
         let node = stripe.finger()?;
-        let at = if node == self.head { self.start(target) } else { self.position_on(target, node, 0)? };
+        let at = match node == head {
+            true => self.first_position(head, target),
+            false => self.position_on(target, node, 0)?,
+        };
         let Some(at) = self.step(target, at, self.nodes.link(at.node, 0), None) else { return Some(at) };
         self.step(target, at, self.nodes.link(at.node, 0), None).is_none().then_some(at)
     }
 
     /// Splits a full leaf and inserts the entry, which belongs in it. Returns the node that received the entry.
     #[inline(never)]
-    fn split(&self, guard: &mut Guard<'_>, at: Position, new: New) -> NodeId {
+    fn split(&self, guard: &mut Guard<'_>, start: Start, at: Position, new: New) -> NodeId {
         // Indexed by slot number, the new entry last.
         let mut slots = [Slot::new(new.id, at.tag); SLOTS + 1];
         slots.iter_mut().zip(guard.leaf.slots()).for_each(|(copy, slot)| *copy = slot);
@@ -70,7 +76,8 @@ impl SkipList {
         let cut = cut(&sorted, guard.latest());
         let moving = &sorted[cut..];
 
-        let next = self.create_behind(at.node, moving.iter().map(|&i| slots[i as usize]), new.random);
+        let entries = moving.iter().map(|&i| slots[i as usize]);
+        let next = self.create_behind(start, at.node, entries, new.random);
         guard.forget_latest();
         let moved = moving.iter().filter(|&&i| usize::from(i) < SLOTS);
         moved.for_each(|&i| guard.clear(i.into()));
@@ -82,7 +89,13 @@ impl SkipList {
     }
 
     /// Adds a node behind `node` with the given entries of its leaf, in order.
-    fn create_behind(&self, node: NodeId, moving: impl Iterator<Item = Slot>, random: u64) -> NodeId {
+    fn create_behind(
+        &self,
+        start: Start,
+        node: NodeId,
+        moving: impl Iterator<Item = Slot>,
+        random: u64,
+    ) -> NodeId {
         let mut slots = [Slot::EMPTY; SLOTS];
         let mut len = 0;
         for slot in moving {
@@ -97,17 +110,17 @@ impl SkipList {
             *slot = Slot::new(slot.entry(), tag);
         }
 
-        let height = (random.trailing_zeros() as usize + 1).min(MAX_HEIGHT);
+        let height = (random.trailing_zeros() as usize + 1).min(self.max_height);
         let new = self.nodes.create_node(height, anchor, &slots[..len]);
         let before = Position { node, tag: first.tag() };
         let mut gaps = [Gap { before, next: self.nodes.link(node, 0) }; MAX_HEIGHT];
         if height > 1 {
-            self.descend(anchor, height, |level, gap| gaps[level] = gap);
+            self.descend(start, anchor, height, |level, gap| gaps[level] = gap);
         }
         for (level, gap) in gaps[..height].iter().enumerate() {
             self.link(new, anchor, level, *gap);
         }
-        self.raise(height);
+        self.raise(start.list, height);
         new
     }
 

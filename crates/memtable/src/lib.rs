@@ -1,6 +1,7 @@
 //! The memtable: the newest entries of a keyspace, sorted in memory until they are flushed to a table.
 //!
-//! A [`Memtable`] is a skip list in an arena whose nodes are leaves of many entries. Any number of threads insert
+//! A [`Memtable`] is a skip list in an arena whose nodes are leaves of many entries; or many such lists, found by the hash of a key, for a keyspace
+//! without order ([`Order`]). Any number of threads insert
 //! concurrently. They wait for each other only inside one leaf, for nanoseconds. Readers take no lock and never wait.
 //! Entries are never changed or removed: a new version of a key is a new entry. The whole memtable is freed with its
 //! last reference.
@@ -66,6 +67,7 @@ pub const MAX_CAPACITY: usize = if usize::BITS >= 64 { (1 << 30) * 12 } else { 1
 /// ```
 pub struct Memtable {
     pub(crate) list: SkipList,
+    order: Order,
     capacity: usize,
     /// Bytes of capacity that are reserved. Never decreases.
     reserved: OwnLine<AtomicU64>,
@@ -81,6 +83,33 @@ pub struct Memtable {
     /// Cost of all inserts, to detect inserts without a reservation.
     #[cfg(debug_assertions)]
     inserted: AtomicU64,
+}
+
+/// The order of the entries in a memtable. In each, all versions of a key are next to each other, the newest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The order of keys.
+    Key,
+    /// One that depends on the hashes of keys, and on the capacity: so entries of two memtables cannot be merged. An insert that is not near the one before
+    /// takes about half the time.
+    Hash,
+}
+
+/// Capacity for each list of a memtable in the order of hashes. With entries of some 100 to 200 bytes most lists are one leaf.
+const CAPACITY_PER_LIST: usize = if cfg!(loom) {
+    256
+} else if cfg!(miri) {
+    2 << 10
+} else {
+    8 << 10
+};
+
+/// The number of lists.
+fn lists(capacity: usize, order: Order) -> usize {
+    match order {
+        Order::Key => 1,
+        Order::Hash => 1 << (capacity / CAPACITY_PER_LIST).max(1).ilog2(),
+    }
 }
 
 /// Where the log has the value of an entry.
@@ -137,16 +166,17 @@ impl Memtable {
     /// # Errors
     /// `Io` if the process can get no more memory or address space.
     pub fn try_new(capacity: usize) -> Result<Arc<Memtable>> {
-        Memtable::try_new_in(capacity, &Arc::default())
+        Memtable::try_new_in(capacity, Order::Key, &Arc::default())
     }
 
-    /// Like [`Memtable::try_new`], but uses memory of earlier memtables of this capacity, if there is some, and gives its own back to `spare`.
+    /// Like [`Memtable::try_new`], but in the given order, and with memory of earlier memtables of this capacity and order, if there is some; its own is given
+    /// back to `spare`.
     ///
     /// # Errors
     /// As for [`Memtable::try_new`].
-    pub fn try_new_in(capacity: usize, spare: &Arc<SpareMemory>) -> Result<Arc<Memtable>> {
+    pub fn try_new_in(capacity: usize, order: Order, spare: &Arc<SpareMemory>) -> Result<Arc<Memtable>> {
         let capacity = capacity.clamp(MIN_CAPACITY, MAX_CAPACITY).next_multiple_of(8);
-        Memtable::build(capacity, arena_size(capacity), spare).map(Arc::new)
+        Memtable::build(capacity, arena_size(capacity), order, spare).map(Arc::new)
     }
 
     /// The memtable without capacity: [`Memtable::reserve`] always fails. All keyspaces that have nothing in memory
@@ -154,17 +184,20 @@ impl Memtable {
     pub fn empty() -> Arc<Memtable> {
         static EMPTY: OnceLock<Arc<Memtable>> = OnceLock::new();
         EMPTY
-            .get_or_init(|| Arc::new(Memtable::build(0, 0, &Arc::default()).expect("memory for a memtable")))
+            .get_or_init(|| {
+                Arc::new(Memtable::build(0, 0, Order::Key, &Arc::default()).expect("memory for a memtable"))
+            })
             .clone()
     }
 
-    fn build(capacity: usize, arena_size: usize, spare: &Arc<SpareMemory>) -> Result<Memtable> {
-        let list = SkipList::new(arena_size, spare).ok_or_else(|| {
+    fn build(capacity: usize, arena_size: usize, order: Order, spare: &Arc<SpareMemory>) -> Result<Memtable> {
+        let list = SkipList::new(arena_size, lists(capacity, order), spare).ok_or_else(|| {
             let message = format!("out of memory for a memtable of {arena_size} bytes of address space");
             Error::new(ErrorKind::Io, message)
         })?;
         Ok(Memtable {
             list,
+            order,
             capacity,
             reserved: OwnLine(AtomicU64::new(0)),
             stripes: std::array::from_fn(|_| Stripe::new()),
@@ -188,7 +221,7 @@ impl Memtable {
     /// As for [`Memtable::try_new`].
     pub fn grown(self: &Arc<Self>, capacity: usize) -> Result<Arc<Memtable>> {
         let capacity = capacity.clamp(MIN_CAPACITY.max(self.capacity), MAX_CAPACITY).next_multiple_of(8);
-        let new = Memtable::build(capacity, arena_size(capacity), &self.spare)?;
+        let new = Memtable::build(capacity, arena_size(capacity), self.order, &self.spare)?;
         let stripe = &new.stripes[stripe::index()];
         let mut cursor = self.cursor();
         let mut ticket = 0;
@@ -341,7 +374,8 @@ impl Memtable {
         self.deletes.load(Ordering::Relaxed) || self.ranges().is_some()
     }
 
-    /// The approximate share of the entries with smaller keys than `key`, from 0 to 1: the error is about a sixteenth of the share.
+    /// The approximate share of the entries with smaller keys than `key`, from 0 to 1: the error is about a sixteenth of the share. 0 if the
+    /// order is that of hashes.
     ///
     /// Cost: at most some hundred steps from node to node.
     pub fn share_before(&self, key: &[u8]) -> f64 {
@@ -349,7 +383,7 @@ impl Memtable {
     }
 
     /// Keys with about equally many entries between them, ascending, with the approximate bytes of keys and values from each to the next one: at least
-    /// `enough`, if the memtable has some times as many entries.
+    /// `enough`, if the memtable has some times as many entries. None if the order is that of hashes.
     ///
     /// Cost: some hundred steps from node to node, more for more keys.
     pub fn samples(&self, enough: usize) -> impl Iterator<Item = (&[u8], f64)> {
@@ -374,6 +408,16 @@ impl Memtable {
     /// Bytes of capacity that are reserved.
     pub fn reserved(&self) -> usize {
         self.reserved.0.load(Ordering::Relaxed) as usize
+    }
+
+    /// The order of the entries.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// The place of a key in the order of hashes: entries are in the order of these, and those of the same one in the order of keys. 0 in the order of keys.
+    pub fn list_of(&self, key: &[u8]) -> usize {
+        self.list.list_of(key)
     }
 
     /// The capacity, in bytes.

@@ -13,6 +13,10 @@
 //! the new node first, and then clears the slots of the moved entries. So a reader that misses a moved entry sees the
 //! link, which tells it to search for all entries from that anchor on in the next node.
 //!
+//! A memtable in the order of keys is one such list. One in the order of hashes is an array of *lists*: each has the keys whose hash begins with the
+//! same bits, in their order. The array is so large that most lists are one leaf. A list has no head until its first entry: a memtable is mostly made for a
+//! few.
+//!
 //! An earlier design was a skip list of single entries with the same tags, where an insert was one compare-and-swap
 //! per level. With 350 000 entries, a random insert took 850 to 1000 ns, almost all of it cache misses: the lowest
 //! levels do not fit in the cache, and a search visits one node on each, one after the other. In the present design
@@ -21,18 +25,40 @@
 use crate::key_order::{Target, compare_from, prefix, shared_bytes, tag};
 use crate::memory::SpareMemory;
 use crate::node::{EntryId, Keyed, Link, MAX_HEIGHT, NodeId, Nodes, SLOTS, Slot, node_size_max};
-use crate::sync::{AtomicU32, Ordering as MemoryOrdering, fence};
+use crate::sync::{AtomicU64, Ordering as MemoryOrdering, fence, pause};
 use base::Trailer;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// The skip list; see the module.
+/// Maximum height of a tower in a list that is one of many: more than most of them need, and half of a head's length.
+const MAX_HEIGHT_OF_MANY: usize = if cfg!(any(loom, miri)) { 2 } else { 12 };
+
+/// The entries of a memtable in one skip list, or in many; see the module.
 pub(crate) struct SkipList {
     pub(crate) nodes: Nodes,
+    /// As many as a power of two.
+    lists: Box<[ListHead]>,
+    /// Of a tower.
+    pub(crate) max_height: usize,
+}
+
+/// The head of a list (lower 32 bits; 0: none yet), and the height of its tallest tower (upper 32 bits), which may lag behind: it only determines where
+/// searches start.
+struct ListHead(AtomicU64);
+
+impl ListHead {
+    /// In place of a head that a thread is about to create.
+    const CREATING: u64 = u32::MAX as u64;
+}
+
+/// Where a search in a list starts.
+#[derive(Clone, Copy)]
+pub(crate) struct Start {
+    /// The number of the list.
+    pub(crate) list: usize,
     /// The first node, with the tallest tower and no anchor.
     pub(crate) head: NodeId,
-    /// Height of the tallest tower so far. May lag behind: it only determines where searches start.
-    height: AtomicU32,
+    height: usize,
 }
 
 /// A position in a search: a node before the target, and the target's tag relative to its anchor.
@@ -84,17 +110,87 @@ impl Snapshot {
 }
 
 impl SkipList {
-    /// A list in an arena of `arena_size` bytes, in addition to the head. `None` if there is no memory.
-    pub(crate) fn new(arena_size: usize, spare: &Arc<SpareMemory>) -> Option<SkipList> {
-        let nodes = Nodes::new(arena_size + node_size_max(MAX_HEIGHT, 0), spare)?;
-        let head = nodes.create_node(MAX_HEIGHT, Target { key: &[], trailer: Trailer(u64::MAX) }, &[]);
-        Some(SkipList { nodes, head, height: AtomicU32::new(1) })
+    /// Bytes of an arena that so many lists take without entries.
+    pub(crate) const fn heads_size(lists: usize) -> usize {
+        match lists {
+            1 => node_size_max(MAX_HEIGHT, 0),
+            _ => lists * node_size_max(MAX_HEIGHT_OF_MANY, 0),
+        }
+    }
+
+    /// One list, or more, as many as a power of two, in an arena of `arena_size` bytes in addition to the heads. `None` if there is no memory.
+    pub(crate) fn new(arena_size: usize, lists: usize, spare: &Arc<SpareMemory>) -> Option<SkipList> {
+        assert!(lists.is_power_of_two());
+        let nodes = Nodes::new(arena_size + SkipList::heads_size(lists), spare)?;
+        let max_height = if lists == 1 { MAX_HEIGHT } else { MAX_HEIGHT_OF_MANY };
+        let lists: Box<[ListHead]> = (0..lists).map(|_| ListHead(AtomicU64::new(0))).collect();
+        Some(SkipList { nodes, lists, max_height })
+    }
+
+    /// Whether there is one list, which has all entries in the order of keys.
+    #[inline]
+    pub(crate) fn is_one(&self) -> bool {
+        self.lists.len() == 1
+    }
+
+    /// The number of lists.
+    #[inline]
+    pub(crate) fn lists(&self) -> usize {
+        self.lists.len()
+    }
+
+    /// The number of the list of a key.
+    #[inline]
+    pub(crate) fn list_of(&self, key: &[u8]) -> usize {
+        match self.is_one() {
+            true => 0,
+            false => base::hash(key) as usize & (self.lists.len() - 1),
+        }
+    }
+
+    /// Where a search in a list starts. `None` if it has no entries.
+    #[inline]
+    pub(crate) fn start(&self, list: usize) -> Option<Start> {
+        // Acquire, paired with the release of `create_head`: the bytes of the head were written before.
+        let word = self.lists[list].0.load(MemoryOrdering::Acquire);
+        let head = NodeId::from_raw(word as u32).filter(|_| word != ListHead::CREATING)?;
+        Some(Start { list, head, height: (word >> 32) as usize })
+    }
+
+    /// The same. Creates the head of a list that has none.
+    #[inline]
+    pub(crate) fn start_or_create(&self, list: usize) -> Start {
+        match self.start(list) {
+            Some(start) => start,
+            None => self.create_head(list),
+        }
+    }
+
+    /// One thread creates the head, and others wait: an arena has room for one head for each list.
+    #[cold]
+    fn create_head(&self, list: usize) -> Start {
+        let word = &self.lists[list].0;
+        let mut rounds = 0;
+        loop {
+            if let Some(start) = self.start(list) {
+                return start;
+            }
+            let (success, failure) = (MemoryOrdering::Relaxed, MemoryOrdering::Relaxed);
+            if word.compare_exchange(0, ListHead::CREATING, success, failure).is_ok() {
+                let anchor = Target { key: &[], trailer: Trailer(u64::MAX) };
+                let head = self.nodes.create_node(self.max_height, anchor, &[]);
+                word.store(u64::from(head.raw()) | 1 << 32, MemoryOrdering::Release);
+                return Start { list, head, height: 1 };
+            }
+            pause(&mut rounds);
+        }
     }
 
     /// The first entry at or after `target` with the target's key.
     #[inline]
     pub(crate) fn find(&self, target: Target<'_>) -> Option<EntryId> {
-        let mut at = self.descend(target, 0, |_, _| ()).before;
+        let start = self.start(self.list_of(target.key))?;
+        let mut at = self.descend(start, target, 0, |_, _| ()).before;
         self.nodes.prefetch_leaf(at.node);
         loop {
             let found = self.find_in_leaf(target, at);
@@ -173,10 +269,10 @@ impl SkipList {
         }
     }
 
-    /// The last node.
-    pub(crate) fn last_node(&self) -> NodeId {
-        let mut node = self.head;
-        for level in (0..self.height()).rev() {
+    /// The last node of a list.
+    pub(crate) fn last_node(&self, start: Start) -> NodeId {
+        let mut node = start.head;
+        for level in (0..start.height).rev() {
             while let Some(next) = self.nodes.link(node, level).node() {
                 node = next;
             }
@@ -193,8 +289,8 @@ impl SkipList {
 
     /// Fills `into` with the sorted entries of the leaf for `target`. Returns how many of them lie before the target.
     /// The leaf may be empty.
-    pub(crate) fn snapshot_at(&self, target: Target<'_>, into: &mut Snapshot) -> usize {
-        let at = self.copy_leaf_of(target, false, into);
+    pub(crate) fn snapshot_at(&self, start: Start, target: Target<'_>, into: &mut Snapshot) -> usize {
+        let at = self.copy_leaf_of(start, target, false, into);
         self.sort(into);
         let before = |slot: &Slot| {
             slot.tag() < at.tag || slot.tag() == at.tag && self.compare(slot.entry(), target).is_lt()
@@ -204,8 +300,8 @@ impl SkipList {
 
     /// Fills `into` with the entries of the leaf for `target` that are at or after the target. Only the first one is
     /// in place: most seeks need one entry, or continue in another run. There may be none.
-    pub(crate) fn snapshot_from(&self, target: Target<'_>, into: &mut Snapshot) {
-        let at = self.copy_leaf_of(target, true, into);
+    pub(crate) fn snapshot_from(&self, start: Start, target: Target<'_>, into: &mut Snapshot) {
+        let at = self.copy_leaf_of(start, target, true, into);
         let (mut len, mut first) = (0, 0);
         for i in 0..into.len {
             let slot = into.slots[i];
@@ -246,8 +342,8 @@ impl SkipList {
 
     /// Copies the entries of the leaf for `target`, and returns its position. With `onward`, entries with a lower
     /// tag, which lie before the target, may be omitted.
-    fn copy_leaf_of(&self, target: Target<'_>, onward: bool, into: &mut Snapshot) -> Position {
-        let mut at = self.descend(target, 0, |_, _| ()).before;
+    fn copy_leaf_of(&self, start: Start, target: Target<'_>, onward: bool, into: &mut Snapshot) -> Position {
+        let mut at = self.descend(start, target, 0, |_, _| ()).before;
         self.nodes.prefetch_leaf(at.node);
         loop {
             self.copy_leaf(at.node, if onward { at.tag } else { 0 }, into);
@@ -284,29 +380,36 @@ impl SkipList {
         snapshot.ordered = snapshot.len;
     }
 
-    /// The start of a search: the head, which shares no byte with any key.
+    /// The position on the head, which shares no byte with any key.
     #[inline]
-    pub(crate) fn start(&self, target: Target<'_>) -> Position {
-        Position { node: self.head, tag: tag(target.key, 0) }
+    pub(crate) fn first_position(&self, head: NodeId, target: Target<'_>) -> Position {
+        Position { node: head, tag: tag(target.key, 0) }
     }
 
-    #[inline]
-    fn height(&self) -> usize {
-        self.height.load(MemoryOrdering::Relaxed) as usize
-    }
-
-    /// Makes searches start at least at `height`.
-    pub(crate) fn raise(&self, height: usize) {
-        if height > self.height() {
-            self.height.fetch_max(height as u32, MemoryOrdering::Relaxed);
+    /// Makes searches in a list start at least at `height`.
+    pub(crate) fn raise(&self, list: usize, height: usize) {
+        let word = &self.lists[list].0;
+        let mut current = word.load(MemoryOrdering::Relaxed);
+        while height > (current >> 32) as usize {
+            let new = u64::from(current as u32) | (height as u64) << 32;
+            match word.compare_exchange(current, new, MemoryOrdering::Release, MemoryOrdering::Relaxed) {
+                Ok(_) => return,
+                Err(other) => current = other,
+            }
         }
     }
 
     /// Searches from the top. Passes the gaps of all levels below `report` to `each`; returns the gap at level 0.
     #[inline]
-    pub(crate) fn descend(&self, target: Target<'_>, report: usize, mut each: impl FnMut(usize, Gap)) -> Gap {
-        let mut gap = Gap { before: self.start(target), next: Link::END };
-        for level in (0..self.height().max(report)).rev() {
+    pub(crate) fn descend(
+        &self,
+        start: Start,
+        target: Target<'_>,
+        report: usize,
+        mut each: impl FnMut(usize, Gap),
+    ) -> Gap {
+        let mut gap = Gap { before: self.first_position(start.head, target), next: Link::END };
+        for level in (0..start.height.max(report)).rev() {
             gap = self.walk(target, level, gap.before, gap.next.node());
             if level < report {
                 each(level, gap);
@@ -316,28 +419,33 @@ impl SkipList {
     }
 
     /// The nodes of a level, but for the head. They are a random sample of those below.
-    fn nodes_of(&self, level: usize) -> impl Iterator<Item = NodeId> + '_ {
+    fn nodes_of(&self, head: NodeId, level: usize) -> impl Iterator<Item = NodeId> + '_ {
         let next = move |node: &NodeId| self.nodes.link(*node, level).node();
-        std::iter::successors(next(&self.head), next)
+        std::iter::successors(next(&head), next)
     }
 
     /// The highest level that has so many nodes, or the lowest, with the number of its nodes; `None` if there are no levels.
-    fn level_with(&self, enough: usize) -> Option<(usize, usize)> {
-        let mut levels = (0..self.height()).rev().map(|level| (level, self.nodes_of(level).count()));
+    fn level_with(&self, start: Start, enough: usize) -> Option<(usize, usize)> {
+        let nodes = |level| self.nodes_of(start.head, level).count();
+        let mut levels = (0..start.height).rev().map(|level| (level, nodes(level)));
         levels.find(|&(level, nodes)| nodes >= enough || level == 0)
     }
 
-    /// Keys with about equally many entries between them, ascending: so many, if there are as many nodes, and at most some times as many.
+    /// Keys with about equally many entries between them, ascending: so many, if there are as many nodes, and at most some times as many. None if there
+    /// is more than one list.
     pub(crate) fn samples(&self, enough: usize) -> Vec<&[u8]> {
-        let level = self.level_with(enough).map(|(level, _)| level);
-        level.map(|level| self.nodes_of(level).map(|node| self.nodes.key(node)).collect()).unwrap_or_default()
+        let Some(start) = self.start(0).filter(|_| self.is_one()) else { return Vec::new() };
+        let level = self.level_with(start, enough).map(|(level, _)| level);
+        let keys = |level| self.nodes_of(start.head, level).map(|node| self.nodes.key(node)).collect();
+        level.map(keys).unwrap_or_default()
     }
 
-    /// The approximate share of the nodes before the target, from 0 to 1: counted on [`SkipList::level_with`]`(enough)`.
+    /// The approximate share of the nodes before the target, from 0 to 1: counted on [`SkipList::level_with`]`(enough)`. 0 if there is more than one list.
     pub(crate) fn share_before(&self, target: Target<'_>, enough: usize) -> f64 {
-        let Some((level, all)) = self.level_with(enough) else { return 0.0 };
+        let Some(start) = self.start(0).filter(|_| self.is_one()) else { return 0.0 };
+        let Some((level, all)) = self.level_with(start, enough) else { return 0.0 };
         let next = |at: &Position| self.step(target, *at, self.nodes.link(at.node, level), None);
-        let before = std::iter::successors(next(&self.start(target)), next).count();
+        let before = std::iter::successors(next(&self.first_position(start.head, target)), next).count();
         // The head, and the others on average half: the target lies within a leaf.
         (before as f64 + 0.5) / (all as f64 + 1.0)
     }

@@ -1,7 +1,7 @@
 //! Loom tests: all interleavings of a few inserts and reads, with three slots per leaf, so that leaves split. Run
 //! with `RUSTFLAGS="--cfg loom" cargo test --release -p cairn-memtable --lib loom`.
 
-use crate::Memtable;
+use crate::{Memtable, Order};
 use base::{Cursor, EntryKind, MAX_SEQ, Trailer};
 use loom::thread;
 use std::sync::Arc;
@@ -142,5 +142,44 @@ fn loom_the_newest_version_is_found_while_all_move() {
         assert_eq!(table.get(&[20], MAX_SEQ).unwrap().0.seq(), 2);
         assert_eq!(table.get(&[20], 1).unwrap().0.seq(), 1);
         thread.join().unwrap();
+    });
+}
+
+/// A table with two lists, and the keys 1 to 3 of the first one.
+fn two_lists() -> (Arc<Memtable>, [u8; 3]) {
+    let table = Memtable::try_new_in(0, Order::Hash, &Arc::default()).unwrap();
+    let keys: Vec<u8> = (0..).filter(|key| table.list_of(&[*key]) == 0).take(3).collect();
+    (table, keys.try_into().unwrap())
+}
+
+#[test]
+fn loom_two_inserts_create_the_head_of_a_list() {
+    check(3, || {
+        let (table, [first, second, third]) = two_lists();
+        let other = table.clone();
+        let thread = thread::spawn(move || put(&other, second));
+        put(&table, first);
+        assert!(get(&table, first) && !get(&table, third));
+        thread.join().unwrap();
+        assert_eq!(scan(&table), [first, second]);
+        assert!(get(&table, first) && get(&table, second));
+    });
+}
+
+#[test]
+fn loom_a_reader_meets_the_creation_of_a_head() {
+    check(3, || {
+        let (table, [first, second, _]) = two_lists();
+        let other = table.clone();
+        let thread = thread::spawn(move || {
+            put(&other, first);
+            put(&other, second);
+        });
+        let (later, earlier) = (get(&table, second), get(&table, first));
+        assert!(!later || earlier, "the second was inserted after the first");
+        let keys = scan(&table);
+        assert!(keys.len() >= usize::from(earlier) && keys.iter().all(|key| [first, second].contains(key)));
+        thread.join().unwrap();
+        assert_eq!(scan(&table), [first, second]);
     });
 }

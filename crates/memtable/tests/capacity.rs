@@ -1,15 +1,20 @@
 //! Reserved entries can be inserted in any order, and take about the memory that was reserved for them.
 
 use base::{EntryKind, Trailer};
-use memtable::{MIN_CAPACITY, Memtable};
+use memtable::{MIN_CAPACITY, Memtable, Order};
 use std::sync::Arc;
 use std::thread;
 
 const CAPACITY: usize = if cfg!(miri) { 4 << 10 } else { 4 << 20 };
 
 /// Fills a table with entries of these lengths and keys in the order of `number`; returns the number of entries.
-fn fill(key_len: usize, value_len: usize, number: impl Fn(u64) -> u64) -> (Arc<Memtable>, usize) {
-    let table = Memtable::new(CAPACITY);
+fn fill(
+    order: Order,
+    key_len: usize,
+    value_len: usize,
+    number: impl Fn(u64) -> u64,
+) -> (Arc<Memtable>, usize) {
+    let table = Memtable::try_new_in(CAPACITY, order, &Arc::default()).unwrap();
     let (mut key, value) = (vec![b'0'; key_len], vec![1; value_len]);
     let mut count = 0;
     while table.reserve(Memtable::entry_cost(key_len, value_len)) {
@@ -33,7 +38,7 @@ fn entries_take_about_what_they_cost() {
             if CAPACITY < 10 * Memtable::entry_cost(key_len, value_len) {
                 continue;
             }
-            let (table, count) = fill(key_len, value_len, order);
+            let (table, count) = fill(Order::Key, key_len, value_len, order);
             assert_eq!(count, CAPACITY / Memtable::entry_cost(key_len, value_len));
             assert_eq!(
                 (table.entries(), table.user_bytes()),
@@ -41,6 +46,13 @@ fn entries_take_about_what_they_cost() {
             );
             let used = table.used_bytes() as f64 / CAPACITY as f64;
             let most = if cfg!(miri) { 10.0 } else { 1.08 };
+            assert!(used < most && used > 0.6, "{key_len} {value_len}: {used} of the capacity used");
+
+            let (table, same) = fill(Order::Hash, key_len, value_len, order);
+            assert_eq!((same, table.entries()), (count, count));
+            let used = table.used_bytes() as f64 / CAPACITY as f64;
+            // The heads of the lists.
+            let most = most + 0.085;
             assert!(used < most && used > 0.6, "{key_len} {value_len}: {used} of the capacity used");
         }
     }
@@ -55,10 +67,12 @@ fn adversaries_cannot_exhaust_the_arena() {
     let bits = |i: u64| i.reverse_bits();
     for order in [zigzag as fn(u64) -> u64, towards_middle, strides, bits, |_| 7] {
         for key_len in [0, 8, 200] {
-            let (table, _) = fill(key_len, 0, order);
-            let used = table.used_bytes() as f64 / CAPACITY as f64;
-            println!("key length {key_len}: {used} of the capacity used");
-            assert!(cfg!(miri) || used < 2.0);
+            for of_table in [Order::Key, Order::Hash] {
+                let (table, _) = fill(of_table, key_len, 0, order);
+                let used = table.used_bytes() as f64 / CAPACITY as f64;
+                println!("{of_table:?}, key length {key_len}: {used} of the capacity used");
+                assert!(cfg!(miri) || used < 2.0);
+            }
         }
     }
 }
@@ -93,11 +107,15 @@ fn large_values_count_in_full() {
 
 #[test]
 fn threads_share_the_capacity() {
-    let table = Memtable::new(CAPACITY);
+    [Order::Key, Order::Hash].into_iter().for_each(share_the_capacity);
+}
+
+fn share_the_capacity(order: Order) {
+    let table = Memtable::try_new_in(CAPACITY, order, &Arc::default()).unwrap();
+    let table = &table;
     let cost = Memtable::entry_cost(8, 50);
     let count: u64 = thread::scope(|scope| {
         let fill = |thread: u64| {
-            let table = &table;
             move || {
                 let mut count = 0;
                 while table.reserve(cost) {

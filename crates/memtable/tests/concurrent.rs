@@ -2,7 +2,7 @@
 //! inserted and split meanwhile.
 
 use base::{Cursor, EntryKind, MAX_SEQ, Trailer, hash};
-use memtable::Memtable;
+use memtable::{Memtable, Order};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -79,7 +79,9 @@ impl Run {
             let current = (cursor.key().to_vec(), cursor.trailer());
             if let Some(last) = last {
                 let (a, b) = if forward { (&last, &current) } else { (&current, &last) };
-                assert!(base::compare(&a.0, a.1, &b.0, b.1).is_lt(), "{a:?} before {b:?}");
+                let lists = self.table.list_of(&a.0).cmp(&self.table.list_of(&b.0));
+                let order = lists.then(base::compare(&a.0, a.1, &b.0, b.1));
+                assert!(order.is_lt(), "{a:?} before {b:?}");
             }
             let (writer, i) = self.check_value(&current.0, current.1, cursor.value());
             seen[writer] += usize::from(i < before[writer]);
@@ -109,7 +111,9 @@ impl Run {
                 cursor.seek(&key, trailer.seq()).unwrap();
                 assert_eq!((cursor.key(), cursor.trailer()), (&key[..], trailer));
                 cursor.seek_before(&key).unwrap();
-                assert!(!cursor.valid() || cursor.key() < &key[..]);
+                let before =
+                    |found: &[u8]| (self.table.list_of(found), found) < (self.table.list_of(&key), &key);
+                assert!(!cursor.valid() || before(cursor.key()));
             }
         }
     }
@@ -128,7 +132,13 @@ impl Run {
 }
 
 fn run(script: Script) {
-    let table = Memtable::new(if cfg!(miri) { 64 << 10 } else { 32 << 20 });
+    run_in(Order::Key, script);
+    run_in(Order::Hash, script);
+}
+
+fn run_in(order: Order, script: Script) {
+    let capacity = if cfg!(miri) { 64 << 10 } else { 32 << 20 };
+    let table = Memtable::try_new_in(capacity, order, &Arc::default()).unwrap();
     let run = Run { table, script, done: std::array::from_fn(|_| AtomicUsize::new(0)) };
     thread::scope(|scope| {
         for writer in 0..WRITERS {

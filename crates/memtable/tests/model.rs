@@ -1,7 +1,7 @@
 //! The memtable compared with a sorted map: random operations, forward and backward, at any sequence number.
 
 use base::{Cursor, EntryKind, MAX_SEQ, Seq, Trailer, hash};
-use memtable::{Memtable, MemtableCursor};
+use memtable::{Memtable, MemtableCursor, Order};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,8 +11,21 @@ const OPERATIONS: usize = if cfg!(miri) { 120 } else { 4_000 };
 const CAPACITY: usize = if cfg!(miri) { 64 << 10 } else { 4 << 20 };
 const SEEDS: u64 = if cfg!(miri) { 1 } else { 24 };
 
-type Key = (Vec<u8>, Reverse<Trailer>);
+const ORDERS: [Order; 2] = [Order::Key, Order::Hash];
+
+/// The list of the key, the key, and the version.
+type Key = (usize, Vec<u8>, Reverse<Trailer>);
 type Model = BTreeMap<Key, Vec<u8>>;
+
+fn new(capacity: usize, order: Order) -> Arc<Memtable> {
+    let table = Memtable::try_new_in(capacity, order, &Arc::default()).unwrap();
+    assert_eq!(table.order(), order);
+    table
+}
+
+fn place(table: &Memtable, key: &[u8], trailer: Trailer) -> Key {
+    (table.list_of(key), key.to_vec(), Reverse(trailer))
+}
 
 /// A small random generator. Tests print its seed, which replays them.
 struct Random(u64);
@@ -46,7 +59,7 @@ fn insert(table: &Memtable, model: &mut Model, key: Vec<u8>, trailer: Trailer, v
             table.insert_with_tail(&key, trailer, value, tail);
         }
     }
-    assert!(model.insert((key, Reverse(trailer)), value).is_none());
+    assert!(model.insert(place(table, &key, trailer), value).is_none());
 }
 
 fn current(cursor: &MemtableCursor) -> Option<(Vec<u8>, Trailer, Vec<u8>)> {
@@ -55,15 +68,15 @@ fn current(cursor: &MemtableCursor) -> Option<(Vec<u8>, Trailer, Vec<u8>)> {
 }
 
 fn owned(entry: Option<(&Key, &Vec<u8>)>) -> Option<(Vec<u8>, Trailer, Vec<u8>)> {
-    entry.map(|((key, trailer), value)| (key.clone(), trailer.0, value.clone()))
+    entry.map(|((_, key, trailer), value)| (key.clone(), trailer.0, value.clone()))
 }
 
 /// All reads of the table agree with the model.
 fn check_at(table: &Arc<Memtable>, model: &Model, key: &[u8], seq: Seq) {
-    let start = (key.to_vec(), Reverse(Trailer::seek(seq)));
+    let start = place(table, key, Trailer::seek(seq));
     let expected = model.range(&start..).next();
     let got = table.get(key, seq).map(|(trailer, value)| (key.to_vec(), trailer, value.to_vec()));
-    assert_eq!(got, owned(expected.filter(|((found, _), _)| found == key)), "get {key:?} at {seq}");
+    assert_eq!(got, owned(expected.filter(|((_, found, _), _)| found == key)), "get {key:?} at {seq}");
 
     let mut cursor = table.cursor();
     cursor.seek(key, seq).unwrap();
@@ -82,7 +95,7 @@ fn check_at(table: &Arc<Memtable>, model: &Model, key: &[u8], seq: Seq) {
         assert_eq!(current(&cursor), owned(Some(here)), "and next");
     }
 
-    let end = (key.to_vec(), Reverse(Trailer(u64::MAX)));
+    let end = place(table, key, Trailer(u64::MAX));
     cursor.seek_before(key).unwrap();
     assert_eq!(current(&cursor), owned(model.range(..&end).next_back()), "seek before {key:?}");
     for expected in model.range(..&end).rev().skip(1).take(3) {
@@ -108,19 +121,19 @@ fn check_whole(table: &Arc<Memtable>, model: &Model) {
     assert!(!cursor.valid());
 
     assert_eq!((table.entries(), table.is_empty()), (model.len(), model.is_empty()));
-    let user_bytes: usize = model.iter().map(|((key, _), value)| key.len() + value.len()).sum();
+    let user_bytes: usize = model.iter().map(|((_, key, _), value)| key.len() + value.len()).sum();
     assert_eq!(table.user_bytes(), user_bytes as u64);
-    let seqs = || model.keys().map(|(_, trailer)| trailer.0.seq());
+    let seqs = || model.keys().map(|(.., trailer)| trailer.0.seq());
     assert_eq!((table.min_seq(), table.max_seq()), (seqs().min(), seqs().max()));
     assert!(table.used_bytes() >= user_bytes);
 }
 
 #[test]
 fn random_operations_agree_with_the_model() {
-    for seed in 0..SEEDS {
-        println!("seed {seed}");
+    for (seed, order) in (0..SEEDS).flat_map(|seed| ORDERS.map(|order| (seed, order))) {
+        println!("seed {seed}, {order:?}");
         let mut random = Random(seed);
-        let (table, mut model) = (Memtable::new(CAPACITY), Model::new());
+        let (table, mut model) = (new(CAPACITY, order), Model::new());
         for seq in 1..=OPERATIONS as Seq {
             let key = random.key();
             match random.below(4) {
@@ -142,8 +155,8 @@ fn random_operations_agree_with_the_model() {
 #[test]
 fn runs_in_both_directions_agree_with_the_model() {
     let count = if cfg!(miri) { 50 } else { 5_000 };
-    for descending in [false, true] {
-        let (table, mut model) = (Memtable::new(CAPACITY), Model::new());
+    for (descending, order) in [false, true].into_iter().flat_map(|run| ORDERS.map(|order| (run, order))) {
+        let (table, mut model) = (new(CAPACITY, order), Model::new());
         for i in 0..count {
             let number = if descending { count - i } else { i };
             let key = format!("{number:016}").into_bytes();
@@ -159,7 +172,11 @@ fn runs_in_both_directions_agree_with_the_model() {
 
 #[test]
 fn many_versions_of_one_key_agree_with_the_model() {
-    let (table, mut model) = (Memtable::new(CAPACITY), Model::new());
+    ORDERS.into_iter().for_each(many_versions);
+}
+
+fn many_versions(order: Order) {
+    let (table, mut model) = (new(CAPACITY, order), Model::new());
     let count = if cfg!(miri) { 20 } else { 2_000 };
     for seq in 1..count {
         for key in [&b""[..], b"k", b"k\0"] {
@@ -183,7 +200,11 @@ fn many_versions_of_one_key_agree_with_the_model() {
 
 #[test]
 fn longest_keys_and_large_values_agree_with_the_model() {
-    let (table, mut model) = (Memtable::new(if cfg!(miri) { 2 << 20 } else { 64 << 20 }), Model::new());
+    ORDERS.into_iter().for_each(longest_keys);
+}
+
+fn longest_keys(order: Order) {
+    let (table, mut model) = (new(if cfg!(miri) { 2 << 20 } else { 64 << 20 }, order), Model::new());
     let mut trailers = (1..).map(|seq| Trailer::new(seq, EntryKind::Put));
     let key = vec![b'k'; base::limits::MAX_KEY_LEN];
     for cut in
@@ -203,11 +224,13 @@ fn longest_keys_and_large_values_agree_with_the_model() {
 
 #[test]
 fn an_empty_table_has_nothing() {
-    let table = Memtable::new(if cfg!(miri) { 0 } else { 1 << 30 });
-    check_whole(&table, &Model::new());
-    check_at(&table, &Model::new(), b"", MAX_SEQ);
-    check_at(&table, &Model::new(), b"key", 0);
-    assert!(table.used_bytes() < 2048);
+    for order in ORDERS {
+        let table = new(if cfg!(miri) { 0 } else { 1 << 30 }, order);
+        check_whole(&table, &Model::new());
+        check_at(&table, &Model::new(), b"", MAX_SEQ);
+        check_at(&table, &Model::new(), b"key", 0);
+        assert!(table.used_bytes() < 2048);
+    }
 }
 
 #[test]
@@ -227,10 +250,12 @@ fn a_cursor_keeps_its_table() {
 
 #[test]
 fn a_table_that_grows_agrees_with_the_model() {
-    for seed in 0..SEEDS {
+    let empty = Memtable::empty();
+    assert!(!empty.reserve(1) && !empty.has_room(1) && empty.is_empty() && empty.min_seq().is_none());
+    for (seed, order) in (0..SEEDS).flat_map(|seed| ORDERS.map(|order| (seed, order))) {
         let mut random = Random(seed);
-        let (mut table, mut model) = (Memtable::empty(), Model::new());
-        assert!(!table.reserve(1) && !table.has_room(1) && table.is_empty() && table.min_seq().is_none());
+        let first = if order == Order::Key { empty.clone() } else { new(0, order) };
+        let (mut table, mut model) = (first, Model::new());
         // Tables that were replaced by larger ones, with their content at that time.
         let mut before = Vec::new();
         for seq in 1..=OPERATIONS as Seq / 4 {
@@ -240,8 +265,13 @@ fn a_table_that_grows_agrees_with_the_model() {
             while !table.has_room(need) {
                 let grown = table.grown(table.capacity() * 2).unwrap();
                 assert!(grown.capacity() >= 2 * table.capacity() && grown.reserved() == table.reserved());
-                assert_eq!(grown.user_bytes(), table.user_bytes());
-                before.push((std::mem::replace(&mut table, grown), model.clone()));
+                assert_eq!((grown.user_bytes(), grown.order()), (table.user_bytes(), order));
+                // With more capacity there are more lists.
+                let entries = model.iter().map(|((_, key, trailer), value)| (key, trailer.0, value));
+                let again = entries.map(|(key, trailer, value)| (place(&grown, key, trailer), value.clone()));
+                let again = again.collect();
+                let model = std::mem::replace(&mut model, again);
+                before.push((std::mem::replace(&mut table, grown), model));
             }
             insert(&table, &mut model, key.clone(), Trailer::new(seq, EntryKind::Put), vec![seq as u8; len]);
             if random.below(4) == 0 {

@@ -98,7 +98,7 @@ impl Inserter<'_> {
             return Ok(());
         }
         (self.flush)(keyspace)?;
-        keyspace.memtable = allocate(capacity, need, self.spare_memory)?;
+        keyspace.memtable = allocate(capacity, need, keyspace.hash_log.is_none(), self.spare_memory)?;
         self.held.set(self.held.get() + memtable::BASE_BYTES);
         Ok(())
     }

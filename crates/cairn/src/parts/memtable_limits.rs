@@ -6,7 +6,7 @@
 
 use crate::sync::Ordering;
 use base::Result;
-use memtable::{MIN_CAPACITY, Memtable, SpareMemory};
+use memtable::{MIN_CAPACITY, Memtable, Order, SpareMemory};
 use std::sync::Arc;
 
 /// Factor from one capacity to the next.
@@ -24,13 +24,20 @@ pub(crate) fn capacity_for(full: usize, need: usize) -> usize {
     if capacity > full / PART { full.max(need) } else { capacity }
 }
 
-/// Allocates a memtable of `capacity` bytes; when memory is short a smaller one, of at least `need` bytes.
-pub(crate) fn allocate(mut capacity: usize, need: usize, spare: &Arc<SpareMemory>) -> Result<Arc<Memtable>> {
+/// Allocates a memtable of `capacity` bytes; when memory is short a smaller one, of at least `need` bytes. In the order of keys if the
+/// keyspace has one.
+pub(crate) fn allocate(
+    mut capacity: usize,
+    need: usize,
+    has_order: bool,
+    spare: &Arc<SpareMemory>,
+) -> Result<Arc<Memtable>> {
+    let order = if has_order { Order::Key } else { Order::Hash };
     loop {
-        let mut made = Memtable::try_new_in(capacity, spare);
+        let mut made = Memtable::try_new_in(capacity, order, spare);
         if made.is_err() && spare.bytes() > 0 {
             spare.clear();
-            made = Memtable::try_new_in(capacity, spare);
+            made = Memtable::try_new_in(capacity, order, spare);
         }
         match smaller(capacity, need) {
             Some(less) if made.is_err() => capacity = less,

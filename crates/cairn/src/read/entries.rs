@@ -13,7 +13,6 @@ use hashlog::{FileUse, Place};
 use memtable::MemtableCursor;
 use record::{ChunkPlace, SegmentKind, SegmentReader, chunk_place};
 use std::sync::Arc;
-use tree::MergeCursor;
 use values::{SegmentFile, Walk};
 
 /// An iterator over all entries of a keyspace, in the order in which it has them: by key, or without order. An error is yielded once; then the
@@ -41,9 +40,9 @@ impl Entries {
         }
         let mut files = log.list_files();
         files.sort_unstable_by_key(|file| std::cmp::Reverse(file.file));
-        let (memtables, current) = (None, None);
+        let (memtable, begun, current) = (None, 0, None);
         let (log, keeps) = (log.clone(), walk);
-        let hashed = Hashed { files, current, memtables, read_state, log, _keeps: keeps, keyspace, db };
+        let hashed = Hashed { files, current, memtable, begun, read_state, log, _keeps: keeps, keyspace, db };
         Entries(Kind::Hashed(Box::new(hashed)))
     }
 }
@@ -80,8 +79,9 @@ struct Hashed {
     /// The files that are left, the next one last.
     files: Vec<FileUse>,
     current: Option<OpenFile>,
-    /// The memtables of `read_state`, when the files are read.
-    memtables: Option<MergeCursor<MemtableCursor>>,
+    /// The memtable that is read, when the files are, and how many of `read_state` that is, the newest first.
+    memtable: Option<MemtableCursor>,
+    begun: usize,
     read_state: Arc<ReadState>,
     log: Arc<HashLog>,
     _keeps: Walk,
@@ -135,32 +135,34 @@ impl Hashed {
     }
 
     fn next_in_memory(&mut self) -> Result<Option<(Slice, Slice)>> {
-        let memtables = match &mut self.memtables {
-            Some(memtables) => memtables,
-            None => {
-                let cursors = self.read_state.memtables().map(|memtable| memtable.cursor()).collect();
-                let cursor = self.memtables.insert(MergeCursor::new(cursors, 0));
-                cursor.seek_to_first()?;
-                cursor
+        let reader = self.keyspace.seq;
+        loop {
+            let Some(cursor) = &mut self.memtable else {
+                let Some(next) = self.read_state.memtables().nth(self.begun) else { return Ok(None) };
+                self.begun += 1;
+                self.memtable.insert(next.cursor()).seek_to_first()?;
+                continue;
+            };
+            while cursor.valid() && cursor.trailer().seq() > reader {
+                cursor.next()?;
             }
-        };
-        while memtables.valid() {
-            if memtables.trailer().seq() > self.keyspace.seq {
-                memtables.next()?;
+            if !cursor.valid() {
+                self.memtable = None;
                 continue;
             }
-            let (key, is_delete) = (Slice::copy_from(memtables.key()), memtables.trailer().is_delete());
-            let (value, expiry) = split_value(memtables.trailer(), memtables.value())?;
-            let is_delete = is_delete || expiry.is_some_and(|expiry| expiry <= self.keyspace.now);
+            let (key, trailer) = (Slice::copy_from(cursor.key()), cursor.trailer());
+            let (value, expiry) = split_value(trailer, cursor.value())?;
+            let is_delete = trailer.is_delete() || expiry.is_some_and(|expiry| expiry <= self.keyspace.now);
             let value = Slice::copy_from(value);
-            while memtables.valid() && memtables.key() == &key[..] {
-                memtables.next()?;
+            while cursor.valid() && cursor.key() == &key[..] {
+                cursor.next()?;
             }
-            if !is_delete {
+            // Memtables without order cannot be merged.
+            let mut newer = self.read_state.memtables().take(self.begun - 1);
+            if !is_delete && !newer.any(|memtable| memtable.get(&key, reader).is_some()) {
                 return Ok(Some((key, value)));
             }
         }
-        Ok(None)
     }
 }
 

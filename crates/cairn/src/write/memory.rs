@@ -55,7 +55,7 @@ impl DbInner {
         if old.capacity() > 0 {
             self.seal(writer, std::slice::from_ref(keyspace))?;
         }
-        let memtable = allocate(capacity, need, &self.spare_memory)?;
+        let memtable = allocate(capacity, need, keyspace.hash_log.is_none(), &self.spare_memory)?;
         self.state.lock().replace_memtable(keyspace.id, memtable, None);
         let others = writer.active_bytes + self.waiting_bytes.load(Ordering::Relaxed);
         if others + capacity as u64 + self.spare_memory.bytes() > self.write_budget() {
