@@ -30,8 +30,8 @@ fn of_order(order: Order, entries: &[Entry], stride: usize, probe: &[u8]) -> usi
         }
     }
     inserted.sort_by(|a, b| {
-        let lists = memtable.list_of(&a.0).cmp(&memtable.list_of(&b.0));
-        lists.then_with(|| base::compare(&a.0, a.1, &b.0, b.1))
+        let places = memtable.place_of(&a.0).cmp(&memtable.place_of(&b.0));
+        places.then_with(|| base::compare(&a.0, a.1, &b.0, b.1))
     });
     assert_eq!(memtable.entries(), inserted.len());
     assert_eq!(memtable.max_seq(), inserted.iter().map(|e| e.1.seq()).max());
@@ -62,7 +62,7 @@ fn check_cursor(memtable: &Arc<Memtable>, entries: &[&Entry], probe: &[u8]) {
         cursor.prev().expect(FINE);
     }
     assert!(!cursor.valid());
-    let place = |key| (memtable.list_of(key), key);
+    let place = |key| (memtable.place_of(key), key);
     let at = entries.partition_point(|e| place(&e.0) < place(probe));
     cursor.seek(probe, MAX_SEQ).expect(FINE);
     assert_eq!(cursor.valid().then(|| here(&cursor)).as_ref(), entries.get(at).copied());

@@ -70,8 +70,8 @@ impl MemtableCursor {
     /// Moves to the first leaf of a list, if it has one.
     fn enter_list(&mut self, list: usize) {
         self.list = list;
-        match self.table.list.start(list) {
-            Some(start) => self.enter(start.head),
+        match self.table.list.root(list) {
+            Some(root) => self.enter(root.head),
             None => self.leave(),
         }
     }
@@ -79,8 +79,8 @@ impl MemtableCursor {
     /// Moves behind the entries of the last leaf of a list, if it has one.
     fn enter_end(&mut self, list: usize) {
         self.list = list;
-        let Some(start) = self.table.list.start(list) else { return self.leave() };
-        self.enter(self.table.list.last_node(start));
+        let Some(root) = self.table.list.root(list) else { return self.leave() };
+        self.enter(self.table.list.last_node(root));
         while let Some(next) = self.leaf.next() {
             self.enter(next);
         }
@@ -111,7 +111,7 @@ impl MemtableCursor {
 
     /// Moves to the last entry before a place in this list.
     fn seek_behind(&mut self, target: Target<'_>) {
-        let index = match self.table.list.start(self.list) {
+        let index = match self.table.list.start(target.key) {
             Some(start) => self.table.list.snapshot_at(start, target, &mut self.leaf),
             None => {
                 self.leave();
@@ -146,8 +146,8 @@ impl Cursor for MemtableCursor {
 
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
         let target = Target { key, trailer: Trailer::seek(seq) };
-        self.list = self.table.list.list_of(key);
-        match self.table.list.start(self.list) {
+        self.list = self.table.list.list_of(key).0;
+        match self.table.list.start(key) {
             Some(start) => self.table.list.snapshot_from(start, target, &mut self.leaf),
             None => self.leave(),
         }
@@ -156,7 +156,7 @@ impl Cursor for MemtableCursor {
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        self.list = self.table.list.list_of(key);
+        self.list = self.table.list.list_of(key).0;
         self.seek_behind(Target { key, trailer: Trailer(u64::MAX) });
         Ok(())
     }

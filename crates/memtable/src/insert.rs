@@ -11,7 +11,7 @@
 //! predecessor, and tries again.
 
 use crate::key_order::{Target, compare_from, prefix, shared_bytes, tag};
-use crate::list::{Gap, Position, SkipList, Start};
+use crate::list::{Gap, Position, Root, SkipList, Start};
 use crate::node::{EntryId, Leaf, Link, MAX_HEIGHT, NodeId, SLOTS, Slot};
 use crate::stripe::Stripe;
 use crate::sync::{AtomicU64, Ordering, pause};
@@ -32,8 +32,8 @@ impl SkipList {
     /// keys.
     #[inline]
     pub(crate) fn insert(&self, place: Target<'_>, value: [&[u8]; 2], random: u64, stripe: &Stripe) {
-        let start = self.start_or_create(self.list_of(place.key));
-        let near = if self.is_one() { self.near(stripe, start.head, place) } else { None };
+        let start = self.start_or_create(place.key);
+        let near = if self.is_one() { self.near(stripe, start, place) } else { None };
         let mut at = near.unwrap_or_else(|| self.descend(start, place, 0, |_, _| ()).before);
         // Prefetch the leaf while the entry is written.
         self.nodes.prefetch_leaf(at.node);
@@ -55,10 +55,10 @@ impl SkipList {
     /// The position of `target` if it belongs to the node of the thread's last insert, or to the next node. Makes
     /// inserts in key order cheap. Costs one or two comparisons if `target` lies elsewhere.
     #[inline]
-    fn near(&self, stripe: &Stripe, head: NodeId, target: Target<'_>) -> Option<Position> {
+    fn near(&self, stripe: &Stripe, start: Start, target: Target<'_>) -> Option<Position> {
         let node = stripe.finger()?;
-        let at = match node == head {
-            true => self.first_position(head, target),
+        let at = match node == start.root.head {
+            true => start.position(),
             false => self.position_on(target, node, 0)?,
         };
         let Some(at) = self.step(target, at, self.nodes.link(at.node, 0), None) else { return Some(at) };
@@ -77,7 +77,7 @@ impl SkipList {
         let moving = &sorted[cut..];
 
         let entries = moving.iter().map(|&i| slots[i as usize]);
-        let next = self.create_behind(start, at.node, entries, new.random);
+        let next = self.create_behind(start.root, at.node, entries, new.random);
         guard.forget_latest();
         let moved = moving.iter().filter(|&&i| usize::from(i) < SLOTS);
         moved.for_each(|&i| guard.clear(i.into()));
@@ -91,7 +91,7 @@ impl SkipList {
     /// Adds a node behind `node` with the given entries of its leaf, in order.
     fn create_behind(
         &self,
-        start: Start,
+        root: Root,
         node: NodeId,
         moving: impl Iterator<Item = Slot>,
         random: u64,
@@ -115,12 +115,13 @@ impl SkipList {
         let before = Position { node, tag: first.tag() };
         let mut gaps = [Gap { before, next: self.nodes.link(node, 0) }; MAX_HEIGHT];
         if height > 1 {
+            let start = Start { root, tag: self.list_of(anchor.key).1 };
             self.descend(start, anchor, height, |level, gap| gaps[level] = gap);
         }
         for (level, gap) in gaps[..height].iter().enumerate() {
             self.link(new, anchor, level, *gap);
         }
-        self.raise(start.list, height);
+        self.raise(root.list, height);
         new
     }
 
@@ -147,6 +148,9 @@ impl SkipList {
     /// and the anchor relative to the same earlier key.
     #[inline]
     fn retag<'a>(&self, theirs: u32, anchors: u32, anchor: Target<'_>, key: impl Fn() -> &'a [u8]) -> u32 {
+        if !self.is_one() {
+            return theirs;
+        }
         if theirs != anchors && shared_bytes(theirs, anchors) == 0 {
             // The key differs from the anchor at the same byte as from the earlier key.
             return theirs;

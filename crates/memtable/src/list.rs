@@ -13,9 +13,9 @@
 //! the new node first, and then clears the slots of the moved entries. So a reader that misses a moved entry sees the
 //! link, which tells it to search for all entries from that anchor on in the next node.
 //!
-//! A memtable in the order of keys is one such list. One in the order of hashes is an array of *lists*: each has the keys whose hash begins with the
-//! same bits, in their order. The array is so large that most lists are one leaf. A list has no head until its first entry: a memtable is mostly made for a
-//! few.
+//! A memtable in the order of keys is one such list. One in the order of hashes is an array of *lists*, each for the keys whose hashes have the same lowest
+//! bits. There are so many that most lists are one leaf. Other bits of the hash are the tag of a key, in all links and slots, and come before the key in
+//! the order. A list has no head until its first entry: a memtable is mostly made for a few.
 //!
 //! An earlier design was a skip list of single entries with the same tags, where an insert was one compare-and-swap
 //! per level. With 350 000 entries, a random insert took 850 to 1000 ns, almost all of it cache misses: the lowest
@@ -30,8 +30,11 @@ use base::Trailer;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// Maximum height of a tower in a list that is one of many: more than most of them need, and half of a head's length.
+/// Maximum height of a tower in a list that is one of many. Each list has a head of this height, and most lists are one or two nodes.
 const MAX_HEIGHT_OF_MANY: usize = if cfg!(any(loom, miri)) { 2 } else { 12 };
+
+/// Bits of a hash in a tag: one less than a tag has, because that of a link without a next node is larger. Few in tests, in which keys collide.
+const TAG_BITS: u32 = if cfg!(test) { 2 } else { 31 };
 
 /// The entries of a memtable in one skip list, or in many; see the module.
 pub(crate) struct SkipList {
@@ -51,14 +54,28 @@ impl ListHead {
     const CREATING: u64 = u32::MAX as u64;
 }
 
-/// Where a search in a list starts.
+/// Where a list begins.
 #[derive(Clone, Copy)]
-pub(crate) struct Start {
+pub(crate) struct Root {
     /// The number of the list.
     pub(crate) list: usize,
     /// The first node, with the tallest tower and no anchor.
     pub(crate) head: NodeId,
     height: usize,
+}
+
+/// Where a search for a key starts.
+#[derive(Clone, Copy)]
+pub(crate) struct Start {
+    pub(crate) root: Root,
+    /// Of the key, relative to the head, which shares no byte with any key.
+    pub(crate) tag: u32,
+}
+
+impl Start {
+    pub(crate) fn position(self) -> Position {
+        Position { node: self.root.head, tag: self.tag }
+    }
 }
 
 /// A position in a search: a node before the target, and the target's tag relative to its anchor.
@@ -139,48 +156,57 @@ impl SkipList {
         self.lists.len()
     }
 
-    /// The number of the list of a key.
+    /// The number of the list of a key, and its first tag.
     #[inline]
-    pub(crate) fn list_of(&self, key: &[u8]) -> usize {
+    pub(crate) fn list_of(&self, key: &[u8]) -> (usize, u32) {
         match self.is_one() {
-            true => 0,
-            false => base::hash(key) as usize & (self.lists.len() - 1),
+            true => (0, tag(key, 0)),
+            false => {
+                let hash = base::hash(key);
+                (hash as usize & (self.lists.len() - 1), (hash >> (u64::BITS - TAG_BITS)) as u32)
+            }
         }
     }
 
-    /// Where a search in a list starts. `None` if it has no entries.
+    /// Where a list begins. `None` if it has no entries.
     #[inline]
-    pub(crate) fn start(&self, list: usize) -> Option<Start> {
+    pub(crate) fn root(&self, list: usize) -> Option<Root> {
         // Acquire, paired with the release of `create_head`: the bytes of the head were written before.
         let word = self.lists[list].0.load(MemoryOrdering::Acquire);
         let head = NodeId::from_raw(word as u32).filter(|_| word != ListHead::CREATING)?;
-        Some(Start { list, head, height: (word >> 32) as usize })
+        Some(Root { list, head, height: (word >> 32) as usize })
+    }
+
+    /// Where a search for a key starts. `None` if its list has no entries.
+    #[inline]
+    pub(crate) fn start(&self, key: &[u8]) -> Option<Start> {
+        let (list, tag) = self.list_of(key);
+        Some(Start { root: self.root(list)?, tag })
     }
 
     /// The same. Creates the head of a list that has none.
     #[inline]
-    pub(crate) fn start_or_create(&self, list: usize) -> Start {
-        match self.start(list) {
-            Some(start) => start,
-            None => self.create_head(list),
-        }
+    pub(crate) fn start_or_create(&self, key: &[u8]) -> Start {
+        let (list, tag) = self.list_of(key);
+        let root = self.root(list).unwrap_or_else(|| self.create_head(list));
+        Start { root, tag }
     }
 
     /// One thread creates the head, and others wait: an arena has room for one head for each list.
     #[cold]
-    fn create_head(&self, list: usize) -> Start {
+    fn create_head(&self, list: usize) -> Root {
         let word = &self.lists[list].0;
         let mut rounds = 0;
         loop {
-            if let Some(start) = self.start(list) {
-                return start;
+            if let Some(root) = self.root(list) {
+                return root;
             }
             let (success, failure) = (MemoryOrdering::Relaxed, MemoryOrdering::Relaxed);
             if word.compare_exchange(0, ListHead::CREATING, success, failure).is_ok() {
                 let anchor = Target { key: &[], trailer: Trailer(u64::MAX) };
                 let head = self.nodes.create_node(self.max_height, anchor, &[]);
                 word.store(u64::from(head.raw()) | 1 << 32, MemoryOrdering::Release);
-                return Start { list, head, height: 1 };
+                return Root { list, head, height: 1 };
             }
             pause(&mut rounds);
         }
@@ -189,7 +215,7 @@ impl SkipList {
     /// The first entry at or after `target` with the target's key.
     #[inline]
     pub(crate) fn find(&self, target: Target<'_>) -> Option<EntryId> {
-        let start = self.start(self.list_of(target.key))?;
+        let start = self.start(target.key)?;
         let mut at = self.descend(start, target, 0, |_, _| ()).before;
         self.nodes.prefetch_leaf(at.node);
         loop {
@@ -270,9 +296,9 @@ impl SkipList {
     }
 
     /// The last node of a list.
-    pub(crate) fn last_node(&self, start: Start) -> NodeId {
-        let mut node = start.head;
-        for level in (0..start.height).rev() {
+    pub(crate) fn last_node(&self, root: Root) -> NodeId {
+        let mut node = root.head;
+        for level in (0..root.height).rev() {
             while let Some(next) = self.nodes.link(node, level).node() {
                 node = next;
             }
@@ -380,12 +406,6 @@ impl SkipList {
         snapshot.ordered = snapshot.len;
     }
 
-    /// The position on the head, which shares no byte with any key.
-    #[inline]
-    pub(crate) fn first_position(&self, head: NodeId, target: Target<'_>) -> Position {
-        Position { node: head, tag: tag(target.key, 0) }
-    }
-
     /// Makes searches in a list start at least at `height`.
     pub(crate) fn raise(&self, list: usize, height: usize) {
         let word = &self.lists[list].0;
@@ -408,8 +428,8 @@ impl SkipList {
         report: usize,
         mut each: impl FnMut(usize, Gap),
     ) -> Gap {
-        let mut gap = Gap { before: self.first_position(start.head, target), next: Link::END };
-        for level in (0..start.height.max(report)).rev() {
+        let mut gap = Gap { before: start.position(), next: Link::END };
+        for level in (0..start.root.height.max(report)).rev() {
             gap = self.walk(target, level, gap.before, gap.next.node());
             if level < report {
                 each(level, gap);
@@ -425,27 +445,27 @@ impl SkipList {
     }
 
     /// The highest level that has so many nodes, or the lowest, with the number of its nodes; `None` if there are no levels.
-    fn level_with(&self, start: Start, enough: usize) -> Option<(usize, usize)> {
-        let nodes = |level| self.nodes_of(start.head, level).count();
-        let mut levels = (0..start.height).rev().map(|level| (level, nodes(level)));
+    fn level_with(&self, root: Root, enough: usize) -> Option<(usize, usize)> {
+        let nodes = |level| self.nodes_of(root.head, level).count();
+        let mut levels = (0..root.height).rev().map(|level| (level, nodes(level)));
         levels.find(|&(level, nodes)| nodes >= enough || level == 0)
     }
 
     /// Keys with about equally many entries between them, ascending: so many, if there are as many nodes, and at most some times as many. None if there
     /// is more than one list.
     pub(crate) fn samples(&self, enough: usize) -> Vec<&[u8]> {
-        let Some(start) = self.start(0).filter(|_| self.is_one()) else { return Vec::new() };
-        let level = self.level_with(start, enough).map(|(level, _)| level);
-        let keys = |level| self.nodes_of(start.head, level).map(|node| self.nodes.key(node)).collect();
+        let Some(root) = self.root(0).filter(|_| self.is_one()) else { return Vec::new() };
+        let level = self.level_with(root, enough).map(|(level, _)| level);
+        let keys = |level| self.nodes_of(root.head, level).map(|node| self.nodes.key(node)).collect();
         level.map(keys).unwrap_or_default()
     }
 
     /// The approximate share of the nodes before the target, from 0 to 1: counted on [`SkipList::level_with`]`(enough)`. 0 if there is more than one list.
     pub(crate) fn share_before(&self, target: Target<'_>, enough: usize) -> f64 {
-        let Some(start) = self.start(0).filter(|_| self.is_one()) else { return 0.0 };
-        let Some((level, all)) = self.level_with(start, enough) else { return 0.0 };
+        let Some(start) = self.start(target.key).filter(|_| self.is_one()) else { return 0.0 };
+        let Some((level, all)) = self.level_with(start.root, enough) else { return 0.0 };
         let next = |at: &Position| self.step(target, *at, self.nodes.link(at.node, level), None);
-        let before = std::iter::successors(next(&self.first_position(start.head, target)), next).count();
+        let before = std::iter::successors(next(&start.position()), next).count();
         // The head, and the others on average half: the target lies within a leaf.
         (before as f64 + 0.5) / (all as f64 + 1.0)
     }
@@ -484,12 +504,15 @@ impl SkipList {
         }
         let node = next.node()?;
         if theirs < at.tag {
-            let shared = shared_bytes(theirs, at.tag);
+            let shared = if self.is_one() { shared_bytes(theirs, at.tag) } else { 0 };
             let tag = if shared == 0 { at.tag } else { tag(target.key, prefix(at.tag) + shared) };
             return Some(Position { node, tag });
         }
         if after == Some(node) {
             return None;
+        }
+        if !self.is_one() {
+            return self.compare(node, target).is_lt().then_some(Position { node, tag: at.tag });
         }
         self.position_on(target, node, prefix(at.tag))
     }

@@ -148,7 +148,7 @@ fn loom_the_newest_version_is_found_while_all_move() {
 /// A table with two lists, and the keys 1 to 3 of the first one.
 fn two_lists() -> (Arc<Memtable>, [u8; 3]) {
     let table = Memtable::try_new_in(0, Order::Hash, &Arc::default()).unwrap();
-    let keys: Vec<u8> = (0..).filter(|key| table.list_of(&[*key]) == 0).take(3).collect();
+    let keys: Vec<u8> = (0..).filter(|key| table.place_of(&[*key]) >> 32 == 0).take(3).collect();
     (table, keys.try_into().unwrap())
 }
 

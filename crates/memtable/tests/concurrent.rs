@@ -79,8 +79,8 @@ impl Run {
             let current = (cursor.key().to_vec(), cursor.trailer());
             if let Some(last) = last {
                 let (a, b) = if forward { (&last, &current) } else { (&current, &last) };
-                let lists = self.table.list_of(&a.0).cmp(&self.table.list_of(&b.0));
-                let order = lists.then(base::compare(&a.0, a.1, &b.0, b.1));
+                let places = self.table.place_of(&a.0).cmp(&self.table.place_of(&b.0));
+                let order = places.then(base::compare(&a.0, a.1, &b.0, b.1));
                 assert!(order.is_lt(), "{a:?} before {b:?}");
             }
             let (writer, i) = self.check_value(&current.0, current.1, cursor.value());
@@ -112,7 +112,7 @@ impl Run {
                 assert_eq!((cursor.key(), cursor.trailer()), (&key[..], trailer));
                 cursor.seek_before(&key).unwrap();
                 let before =
-                    |found: &[u8]| (self.table.list_of(found), found) < (self.table.list_of(&key), &key);
+                    |found: &[u8]| (self.table.place_of(found), found) < (self.table.place_of(&key), &key);
                 assert!(!cursor.valid() || before(cursor.key()));
             }
         }

@@ -13,8 +13,8 @@ const SEEDS: u64 = if cfg!(miri) { 1 } else { 24 };
 
 const ORDERS: [Order; 2] = [Order::Key, Order::Hash];
 
-/// The list of the key, the key, and the version.
-type Key = (usize, Vec<u8>, Reverse<Trailer>);
+/// The place of the key, the key, and the version.
+type Key = (u64, Vec<u8>, Reverse<Trailer>);
 type Model = BTreeMap<Key, Vec<u8>>;
 
 fn new(capacity: usize, order: Order) -> Arc<Memtable> {
@@ -24,7 +24,7 @@ fn new(capacity: usize, order: Order) -> Arc<Memtable> {
 }
 
 fn place(table: &Memtable, key: &[u8], trailer: Trailer) -> Key {
-    (table.list_of(key), key.to_vec(), Reverse(trailer))
+    (table.place_of(key), key.to_vec(), Reverse(trailer))
 }
 
 /// A small random generator. Tests print its seed, which replays them.
