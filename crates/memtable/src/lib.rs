@@ -106,11 +106,11 @@ const CAPACITY_PER_LIST: usize = if cfg!(loom) {
     8 << 10
 };
 
+// An arena has room.
 const _: () = {
-    let heads = SkipList::heads_size(MAX_CAPACITY / CAPACITY_PER_LIST);
+    let heads = SkipList::heads_size(MAX_CAPACITY / CAPACITY_PER_LIST) as u64;
     assert!(
-        MAX_CAPACITY / 2 * 5 + heads < u32::MAX as usize * arena::UNIT || cfg!(any(miri, loom)),
-        "an arena has room"
+        MAX_CAPACITY as u64 / 2 * 5 + heads < u32::MAX as u64 * arena::UNIT as u64 || cfg!(any(miri, loom))
     );
 };
 

@@ -15,7 +15,7 @@
 //!
 //! A memtable in the order of keys is one such list. One in the order of hashes is an array of *lists*, each for the keys whose hashes have the same lowest
 //! bits. There are so many that most lists are one leaf. Other bits of the hash are the tag of a key, in all links and slots, and come before the key in
-//! the order. A list has no head until its first entry: a memtable is mostly made for a few.
+//! the order. A list has no head until its first entry, because memtables may have few entries.
 //!
 //! An earlier design was a skip list of single entries with the same tags, where an insert was one compare-and-swap
 //! per level. With 350 000 entries, a random insert took 850 to 1000 ns, almost all of it cache misses: the lowest
@@ -68,7 +68,7 @@ pub(crate) struct Root {
 #[derive(Clone, Copy)]
 pub(crate) struct Start {
     pub(crate) root: Root,
-    /// Of the key, relative to the head, which shares no byte with any key.
+    /// Of the key: relative to the head, which shares no byte with any key, or bits of its hash.
     pub(crate) tag: u32,
 }
 
@@ -140,8 +140,10 @@ impl SkipList {
         assert!(lists.is_power_of_two());
         let nodes = Nodes::new(arena_size + SkipList::heads_size(lists), spare)?;
         let max_height = if lists == 1 { MAX_HEIGHT } else { MAX_HEIGHT_OF_MANY };
-        let lists: Box<[ListHead]> = (0..lists).map(|_| ListHead(AtomicU64::new(0))).collect();
-        Some(SkipList { nodes, lists, max_height })
+        let mut heads = Vec::new();
+        heads.try_reserve_exact(lists).ok()?;
+        heads.extend((0..lists).map(|_| ListHead(AtomicU64::new(0))));
+        Some(SkipList { nodes, lists: heads.into_boxed_slice(), max_height })
     }
 
     /// Whether there is one list, which has all entries in the order of keys.
