@@ -1,7 +1,7 @@
 //! Very many keyspaces, created and dropped: their cost in log, syncs and memory.
 
 use cairn::env::{Env, OpKind, Phase, SimEnv};
-use cairn::{Database, Durability, ErrorKind, KeyspaceOptions, Options};
+use cairn::{Database, Durability, ErrorKind, KeyspaceOptions, Options, Preset};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -167,6 +167,30 @@ fn many(count: u32) {
     for i in (5..count).step_by(1000) {
         assert!(db.open_keyspace(&format!("k{i}")).unwrap().contains("b").unwrap());
     }
+    db.close().unwrap();
+}
+
+/// Memtables without order take memory for their lists, which is the more beside what is written the emptier they are.
+#[test]
+fn nearly_empty_memtables_of_hash_logs_are_within_the_budget() {
+    let budget: u64 = 512 << 20;
+    let options = Options::default().background_threads(0).memory_budget(budget);
+    let db = open(&SimEnv::new(1), &options);
+    let space = || KeyspaceOptions::preset(Preset::HashLog).memtable_bytes(64 << 20);
+    let keyspaces: Vec<_> = (0..115).map(|i| db.keyspace(&format!("k{i}"), space()).unwrap()).collect();
+    let mut most = 0;
+    // Just more than a MiB in each: the next size is the full one.
+    for i in 0..6_300u64 {
+        for keyspace in &keyspaces {
+            keyspace.put(format!("{i:016}"), [i as u8; 100]).unwrap();
+        }
+        if i % 100 == 0 {
+            most = most.max(db.stats().memory.memtables);
+        }
+    }
+    most = most.max(db.stats().memory.memtables);
+    assert!(most <= budget / 2, "{most} bytes of {budget}");
+    assert!(most >= budget / 8, "{most} bytes of {budget}");
     db.close().unwrap();
 }
 

@@ -49,8 +49,8 @@ use sync::OwnLine;
 /// Minimum capacity; smaller values are rounded up to it.
 pub const MIN_CAPACITY: usize = if cfg!(loom) { 512 } else { 4 << 10 };
 
-/// Approximate memory of a memtable beside its entries, in bytes.
-pub const BASE_BYTES: u64 = 8 << 10;
+/// Approximate memory of a memtable beside its entries and lists, in bytes.
+const BASE_BYTES: u64 = 8 << 10;
 
 /// Maximum capacity (12 GiB on 64-bit platforms); larger values are reduced to it. Any batch fits.
 pub const MAX_CAPACITY: usize = if usize::BITS >= 64 { (1 << 30) * 12 } else { 1 << 30 };
@@ -87,13 +87,13 @@ pub struct Memtable {
     inserted: AtomicU64,
 }
 
-/// The order of the entries in a memtable. In each, all versions of a key are next to each other, the newest first.
+/// The order of the entries in a memtable. In either, all versions of a key are next to each other, the newest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// The order of keys.
     Key,
     /// One that depends on the hashes of keys, and on the capacity: so two memtables cannot be merged. An insert that is not near the one before takes about
-    /// a fourth of the time, a get half. Where entries are longer than a KiB, the lists take up to a twelfth of the capacity more.
+    /// a fourth of the time, a get half. The lists take up to a tenth of the capacity, which in a full memtable of short entries is not more than other nodes would: [`Memtable::overhead`].
     Hash,
 }
 
@@ -118,7 +118,7 @@ const _: () = {
 fn lists(capacity: usize, order: Order) -> usize {
     match order {
         Order::Key => 1,
-        Order::Hash => 1 << (capacity / CAPACITY_PER_LIST).max(1).ilog2(),
+        Order::Hash => 1 << (capacity / CAPACITY_PER_LIST).max(2).ilog2(),
     }
 }
 
@@ -225,7 +225,7 @@ impl Memtable {
     /// call, and complete or give up all reservations: the copy counts them as reserved. Cursors of this memtable
     /// stay valid.
     ///
-    /// Copies all entries in order, the cheapest order of inserts.
+    /// Copies all entries in order, the cheapest order of inserts in the order of keys.
     ///
     /// # Errors
     /// As for [`Memtable::try_new`].
@@ -281,7 +281,8 @@ impl Memtable {
     /// Inserts an entry for which space was reserved. Threads may insert concurrently. A reader sees the complete
     /// entry or nothing. Once this returns, every reader that synchronizes with this thread sees the entry.
     ///
-    /// No two entries may have the same key and trailer. Costs a search; O(1) next to the thread's last insert.
+    /// No two entries may have the same key and trailer. Costs a search; O(1) next to the thread's last insert in the order of keys, and mostly in that of
+    /// hashes.
     ///
     /// # Panics
     /// If key or value exceed [the limits](base::limits), or if no space was reserved: bugs of the caller.
@@ -402,12 +403,33 @@ impl Memtable {
         keys.into_iter().map(move |key| (key, bytes))
     }
 
-    /// Memory in use, in bytes: the touched part of the arena. 0 for [`Memtable::empty`], which is shared.
+    /// Memory in use by entries and nodes, in bytes: the touched part of the arena. 0 for [`Memtable::empty`], which is shared.
     pub fn used_bytes(&self) -> usize {
         if self.capacity == 0 {
             return 0;
         }
         self.list.nodes.arena_used()
+    }
+
+    /// All memory in use, in bytes. 0 for [`Memtable::empty`].
+    pub fn memory(&self) -> u64 {
+        match self.capacity {
+            0 => 0,
+            _ => self.used_bytes() as u64 + BASE_BYTES + self.list.array_bytes() as u64,
+        }
+    }
+
+    /// Memory that it may use beyond what is [reserved](Memtable::reserve), in bytes: about 8 KiB, and in the order of hashes about a tenth of the
+    /// capacity, however few entries there are. 0 for [`Memtable::empty`].
+    pub fn overhead(&self) -> u64 {
+        let heads = match self.order {
+            Order::Key => 0,
+            Order::Hash => SkipList::heads_size(self.list.lists()) as u64,
+        };
+        match self.capacity {
+            0 => 0,
+            _ => BASE_BYTES + self.list.array_bytes() as u64 + heads,
+        }
     }
 
     /// The read charges, in bytes: what readers add for deleted entries that they skip. The memtable does not use them.
@@ -429,8 +451,6 @@ impl Memtable {
     pub fn place_of(&self, key: &[u8]) -> u64 {
         match self.order {
             Order::Key => 0,
-            // One list has the tags of keys.
-            Order::Hash if self.list.is_one() => 0,
             Order::Hash => {
                 let (list, tag) = self.list.list_of(key);
                 (list as u64) << 32 | u64::from(tag)

@@ -152,6 +152,11 @@ impl SkipList {
         self.lists.len() == 1
     }
 
+    /// Bytes of the array of lists.
+    pub(crate) fn array_bytes(&self) -> usize {
+        size_of_val(&*self.lists)
+    }
+
     /// The number of lists.
     #[inline]
     pub(crate) fn lists(&self) -> usize {

@@ -94,12 +94,14 @@ impl Inserter<'_> {
             && wanted <= full
             && let Ok(grown) = keyspace.memtable.grown(capacity)
         {
+            let more = grown.overhead() - keyspace.memtable.overhead();
+            self.held.set(self.held.get() + more);
             keyspace.memtable = grown;
             return Ok(());
         }
         (self.flush)(keyspace)?;
         keyspace.memtable = allocate(capacity, need, keyspace.hash_log.is_none(), self.spare_memory)?;
-        self.held.set(self.held.get() + memtable::BASE_BYTES);
+        self.held.set(self.held.get() + keyspace.memtable.overhead());
         Ok(())
     }
 }

@@ -43,7 +43,7 @@ pub(crate) struct ImmutableMemtable {
 impl ImmutableMemtable {
     /// Memory that it uses, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        self.memtable.used_bytes() as u64 + memtable::BASE_BYTES
+        self.memtable.memory()
     }
 }
 

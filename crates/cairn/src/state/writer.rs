@@ -58,8 +58,7 @@ impl Writer {
 
 /// Bytes reserved in an active memtable, its own overhead included. The empty memtable that keyspaces share has none.
 pub(crate) fn reserved_by(memtable: &Memtable) -> u64 {
-    let overhead = if memtable.capacity() > 0 { memtable::BASE_BYTES } else { 0 };
-    overhead + memtable.reserved() as u64
+    memtable.overhead() + memtable.reserved() as u64
 }
 
 /// The error that other threads get after a panic in `what`.

@@ -42,6 +42,7 @@ impl DbInner {
             self.await_inserts(writer);
             // If memory for that cannot be allocated, sealing and flushing frees some.
             if let Ok(grown) = old.grown(capacity) {
+                writer.active_bytes += grown.overhead() - old.overhead();
                 self.state.lock().replace_memtable(keyspace.id, grown, None);
                 // After the read state is published without the old memtable, as after a flush.
                 keyspace.generation.advance();
@@ -56,12 +57,13 @@ impl DbInner {
             self.seal(writer, std::slice::from_ref(keyspace))?;
         }
         let memtable = allocate(capacity, need, keyspace.hash_log.is_none(), &self.spare_memory)?;
+        let overhead = memtable.overhead();
         self.state.lock().replace_memtable(keyspace.id, memtable, None);
         let others = writer.active_bytes + self.waiting_bytes.load(Ordering::Relaxed);
         if others + capacity as u64 + self.spare_memory.bytes() > self.write_budget() {
             self.spare_memory.clear();
         }
-        writer.active_bytes += memtable::BASE_BYTES;
+        writer.active_bytes += overhead;
         if !old.is_empty() {
             self.run_pending();
         }
