@@ -16,8 +16,8 @@ const SINGLE_STEPS: usize = if cfg!(loom) { 1 } else { 2 };
 /// A cursor over a [`Memtable`]. Keeps the memtable alive. Its moves never fail.
 ///
 /// It sees all entries that existed when it was positioned, and may see entries inserted later. Steps in both
-/// directions are O(1), except for one search per leaf when moving back. In a memtable in the order of hashes it comes to one list after the other, and seeks in
-/// that of the key: all versions of a key are next to each other, the newest first.
+/// directions are O(1), except for one search per leaf when moving back. In a memtable in the order of hashes it comes to one list after the other, also to
+/// those without entries, and seeks in that of the key: all versions of a key are next to each other, the newest first.
 pub struct MemtableCursor {
     table: Arc<Memtable>,
     /// The list of the leaf.
@@ -89,7 +89,8 @@ impl MemtableCursor {
 
     /// Moves out of all leaves.
     fn leave(&mut self) {
-        (self.leaf, self.index) = (Snapshot::empty(), 0);
+        self.leaf.clear();
+        self.index = 0;
     }
 
     /// Moves to the first entry of a leaf.

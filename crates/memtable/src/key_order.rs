@@ -17,6 +17,8 @@
 //! Keys count as padded with infinitely many zeros here. Padded keys order like keys, except that different keys may
 //! be equal when padded ("a" and "a\0"). For such ties, and for prefixes longer than [`MAX_PREFIX`], a full
 //! comparison decides.
+//!
+//! In a memtable in the order of hashes the tag of a key is bits of its hash, whatever the link starts from, and comes before the key in the order.
 
 use base::Trailer;
 use std::cmp::Ordering;

@@ -1,4 +1,4 @@
-//! The memtable: the newest entries of a keyspace, sorted in memory until they are flushed to a table.
+//! The memtable: the newest entries of a keyspace, in memory until they are flushed.
 //!
 //! A [`Memtable`] is a skip list in an arena whose nodes are leaves of many entries; or many such lists, found by the hash
 //! of a key, for a keyspace without order ([`Order`]). Any number of threads insert concurrently. They wait for each
@@ -18,8 +18,6 @@
 //! This crate starts no threads, reads no clock, accesses no files, and does not decide when to flush.
 
 mod arena;
-#[cfg(all(test, not(loom)))]
-mod collision_tests;
 mod cursor;
 mod insert;
 mod key_order;
@@ -140,7 +138,7 @@ const NODE_SHARE: usize = 16;
 /// Nodes of a level on which estimates count.
 const NODES_TO_COUNT: usize = 256;
 
-/// Arena size for entries with a total cost of `capacity`, inserted in any order.
+/// Arena size for entries with a total cost of `capacity`, inserted in any order, in addition to the heads of lists.
 ///
 /// An adversarial order of keys makes nodes take more than their share. A leaf is split when it is full, at most
 /// twice before it has lost its upper half, and a leaf that received half of another one takes `SLOTS / 2 - 1`

@@ -33,8 +33,8 @@ use std::sync::Arc;
 /// Maximum height of a tower in a list that is one of many. Each list has a head of this height, and most lists are one or two nodes.
 const MAX_HEIGHT_OF_MANY: usize = if cfg!(any(loom, miri)) { 2 } else { 12 };
 
-/// Bits of a hash in a tag: one less than a tag has, because that of a link without a next node is larger. Few in tests, in which keys collide.
-const TAG_BITS: u32 = if cfg!(test) { 2 } else { 31 };
+/// Bits of a hash in a tag: one less than a tag has, because that of a link without a next node is larger.
+const TAG_BITS: u32 = 31;
 
 /// The entries of a memtable in one skip list, or in many; see the module.
 pub(crate) struct SkipList {
@@ -105,6 +105,11 @@ impl Snapshot {
     /// No entries, and no next node.
     pub(crate) fn empty() -> Snapshot {
         Snapshot { slots: [Slot::EMPTY; SLOTS], len: 0, next: Link::END, ordered: 0 }
+    }
+
+    /// No entries, and no next node.
+    pub(crate) fn clear(&mut self) {
+        (self.len, self.next, self.ordered) = (0, Link::END, 0);
     }
 
     /// The length of the sorted prefix.

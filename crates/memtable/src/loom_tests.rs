@@ -23,7 +23,7 @@ fn scan(table: &Arc<Memtable>) -> Vec<u8> {
         keys.push(cursor.key()[0]);
         cursor.next().unwrap();
     }
-    assert!(keys.is_sorted());
+    assert!(keys.is_sorted_by_key(|key| (table.place_of(&[*key]), *key)));
     keys
 }
 
@@ -145,10 +145,11 @@ fn loom_the_newest_version_is_found_while_all_move() {
     });
 }
 
-/// A table with two lists, and the keys 1 to 3 of the first one.
-fn two_lists() -> (Arc<Memtable>, [u8; 3]) {
+/// A table with two lists, and keys of the first one, in its order.
+fn two_lists<const N: usize>() -> (Arc<Memtable>, [u8; N]) {
     let table = Memtable::try_new_in(0, Order::Hash, &Arc::default()).unwrap();
-    let keys: Vec<u8> = (0..).filter(|key| table.place_of(&[*key]) >> 32 == 0).take(3).collect();
+    let mut keys: Vec<u8> = (0..).filter(|key| table.place_of(&[*key]) >> 32 == 0).take(N).collect();
+    keys.sort_unstable_by_key(|key| (table.place_of(&[*key]), *key));
     (table, keys.try_into().unwrap())
 }
 
@@ -181,5 +182,20 @@ fn loom_a_reader_meets_the_creation_of_a_head() {
         assert!(keys.len() >= usize::from(earlier) && keys.iter().all(|key| [first, second].contains(key)));
         thread.join().unwrap();
         assert_eq!(scan(&table), [first, second]);
+    });
+}
+
+#[test]
+fn loom_a_reader_meets_a_split_in_the_order_of_hashes() {
+    check(3, || {
+        let (table, [first, second, third, fourth, fifth]) = two_lists();
+        [first, third, fifth].into_iter().for_each(|key| put(&table, key));
+        let other = table.clone();
+        let thread = thread::spawn(move || put(&other, second));
+        assert!(get(&table, first) && get(&table, third) && get(&table, fifth) && !get(&table, fourth));
+        let keys = scan(&table);
+        assert!([first, third, fifth].iter().all(|key| keys.contains(key)), "{keys:?}");
+        thread.join().unwrap();
+        assert_eq!(scan(&table), [first, second, third, fifth]);
     });
 }

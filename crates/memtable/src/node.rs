@@ -12,8 +12,8 @@
 //! parts are found without knowing the height, and a search on low levels touches one cache line per node.
 //!
 //! A link is the offset of the next node (lower 32 bits; 0: the end) and its tag (upper 32 bits, see
-//! [`crate::key_order`]). Both change together, in one word. A slot is the same for an entry; its tag is relative to
-//! the anchor.
+//! [`crate::key_order`]). Both change together, in one word. A slot is the same for an entry; in the order of
+//! keys its tag is relative to the anchor.
 //!
 //! `lengths` is the key length (24 bits), the height (8 bits; 0 for an entry) and the value length (32 bits).
 
@@ -115,7 +115,7 @@ impl Link {
         NodeId::from_raw(self.0 as u32)
     }
 
-    /// The tag of the next node, relative to the node that has the link.
+    /// The tag of the next node, in the order of keys relative to the node that has the link.
     #[inline]
     pub(crate) fn tag(self) -> u32 {
         (self.0 >> 32) as u32
@@ -143,7 +143,7 @@ impl Slot {
         EntryId(NonZeroU32::new(self.0 as u32).expect("offsets start past the head's tower"))
     }
 
-    /// The tag of the entry, relative to the anchor.
+    /// The tag of the entry, in the order of keys relative to the anchor.
     #[inline]
     pub(crate) fn tag(self) -> u32 {
         (self.0 >> 32) as u32

@@ -198,6 +198,44 @@ fn many_versions(order: Order) {
     }
 }
 
+/// Keys whose hashes are the same but for some bits between those that choose a list, of at most 64 MiB of memtable, and the tag.
+const COLLISIONS: [[u32; 2]; 9] = [
+    [4_876_779, 13_905_873],
+    [28_395, 14_475_049],
+    [8_202_484, 12_439_084],
+    [10_545_898, 10_863_699],
+    [1_368_583, 11_440_645],
+    [3_895_863, 6_385_417],
+    [6_309_585, 15_586_489],
+    [6_892_691, 10_516_587],
+    [8_552_537, 13_950_937],
+];
+
+#[test]
+fn keys_with_the_same_tag_are_told_apart() {
+    // Versions of each, in leaves that have nothing else or share the list with others.
+    for (capacity, versions) in [(16 << 10, 1), (64 << 10, 20), (CAPACITY, 200)] {
+        let (table, mut model) = (new(capacity, Order::Hash), Model::new());
+        let versions = if cfg!(miri) { versions.min(3) } else { versions };
+        for pair in COLLISIONS {
+            let keys = pair.map(|key| format!("key-{key}").into_bytes());
+            assert_eq!(table.place_of(&keys[0]), table.place_of(&keys[1]));
+            check_at(&table, &model, &keys[0], MAX_SEQ);
+            for seq in 1..=versions {
+                let trailer = Trailer::new(seq, EntryKind::Put);
+                // The one or the other comes first, and may have no version at all for a while.
+                let which = usize::from(seq % 3 == 0);
+                insert(&table, &mut model, keys[which].clone(), trailer, vec![seq as u8; 10]);
+                for key in &keys {
+                    check_at(&table, &model, key, MAX_SEQ);
+                    check_at(&table, &model, key, seq / 2);
+                }
+            }
+        }
+        check_whole(&table, &model);
+    }
+}
+
 #[test]
 fn longest_keys_and_large_values_agree_with_the_model() {
     ORDERS.into_iter().for_each(longest_keys);

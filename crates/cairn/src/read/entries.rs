@@ -79,8 +79,9 @@ struct Hashed {
     /// The files that are left, the next one last.
     files: Vec<FileUse>,
     current: Option<OpenFile>,
-    /// The memtable that is read, when the files are, and how many of `read_state` that is, the newest first.
+    /// After the files: the memtable of `read_state` that is read.
     memtable: Option<MemtableCursor>,
+    /// The number of memtables whose reading has begun, the newest first.
     begun: usize,
     read_state: Arc<ReadState>,
     log: Arc<HashLog>,

@@ -189,7 +189,8 @@ impl Salvage<'_> {
             };
             let need = entry.cost(tail.len());
             if !keyspace.memtables.last().is_some_and(|memtable| memtable.reserve(need)) {
-                // The first memtable is small: there may be very many keyspaces with few entries in the log.
+                // The first memtable is small: there may be very many keyspaces with few entries in the log. All are in the order of keys, also those
+                // of hash logs: they are merged.
                 let larger = keyspace.memtables.last().map_or(0, |memtable| 16 * memtable.capacity());
                 let memtable = Memtable::new(larger.min(MEMTABLE).max(need));
                 assert!(memtable.reserve(need), "a new memtable has room for what it was made for");
