@@ -186,6 +186,10 @@ bugs! {
     DropDeleteEarly,
     /// the manifest names a hint file before the log is synced in which its entries are
     HintBeforeLog,
+    /// a flush of a keyspace without order keeps the newest entry of each key only, whatever a snapshot sees
+    FlushDespiteReaders,
+    /// an iterator over a keyspace without order shows what a memtable has, although a newer memtable has the key, too
+    ShowOlderInMemory,
     /// a look-up in a size-class table takes the keys that fill their class for keys of the next class
     WrongSizeClass,
     /// a compaction that moves values into tables gives an entry without a reference the value of the entry before it

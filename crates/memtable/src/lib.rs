@@ -67,7 +67,6 @@ pub const MAX_CAPACITY: usize = if usize::BITS >= 64 { (1 << 30) * 12 } else { 1
 /// ```
 pub struct Memtable {
     pub(crate) list: SkipList,
-    order: Order,
     capacity: usize,
     /// Bytes of capacity that are reserved. Never decreases.
     reserved: OwnLine<AtomicU64>,
@@ -205,7 +204,6 @@ impl Memtable {
         })?;
         Ok(Memtable {
             list,
-            order,
             capacity,
             reserved: OwnLine(AtomicU64::new(0)),
             stripes: std::array::from_fn(|_| Stripe::new()),
@@ -229,7 +227,7 @@ impl Memtable {
     /// As for [`Memtable::try_new`].
     pub fn grown(self: &Arc<Self>, capacity: usize) -> Result<Arc<Memtable>> {
         let capacity = capacity.clamp(MIN_CAPACITY.max(self.capacity), MAX_CAPACITY).next_multiple_of(8);
-        let new = Memtable::build(capacity, arena_size(capacity), self.order, &self.spare)?;
+        let new = Memtable::build(capacity, arena_size(capacity), self.order(), &self.spare)?;
         let stripe = &new.stripes[stripe::index()];
         let mut cursor = self.cursor();
         let mut ticket = 0;
@@ -420,7 +418,7 @@ impl Memtable {
     /// Memory that it may use beyond what is [reserved](Memtable::reserve), in bytes: about 8 KiB, and in the order of hashes about a tenth of the
     /// capacity, however few entries there are. 0 for [`Memtable::empty`].
     pub fn overhead(&self) -> u64 {
-        let heads = match self.order {
+        let heads = match self.order() {
             Order::Key => 0,
             Order::Hash => SkipList::heads_size(self.list.lists()) as u64,
         };
@@ -442,12 +440,12 @@ impl Memtable {
 
     /// The order of the entries.
     pub fn order(&self) -> Order {
-        self.order
+        if self.list.is_one() { Order::Key } else { Order::Hash }
     }
 
     /// The place of a key in the order of hashes: entries are in the order of places, and those of one place in the order of keys. 0 in the order of keys.
     pub fn place_of(&self, key: &[u8]) -> u64 {
-        match self.order {
+        match self.order() {
             Order::Key => 0,
             Order::Hash => {
                 let (list, tag) = self.list.list_of(key);

@@ -84,6 +84,8 @@ fn suite(bug: Bug) -> Suite {
         | Bug::TrustHash
         | Bug::WrongSizeClass
         | Bug::DropDeleteEarly
+        | Bug::FlushDespiteReaders
+        | Bug::ShowOlderInMemory
         | Bug::ForgetAlteration
         | Bug::CloneWithoutFlush
         | Bug::ForgetSharing

@@ -6,7 +6,7 @@ use crate::parts::DeadRanges;
 use crate::state::{KeptStates, KeyspaceInner, ReadAt, ReadState, Reader};
 use crate::types::Bounds;
 use base::{Error, Seq, Time};
-use memtable::{MemtableCursor, Order};
+use memtable::MemtableCursor;
 use std::ops::Deref;
 use std::sync::Arc;
 use tree::{KeyRange, MergeCursor, TreeSource};
@@ -180,7 +180,6 @@ pub(super) fn sources_in(
     range: &KeyRange,
     seq: Seq,
 ) -> Merged {
-    debug_assert!(read_state.memtables().all(|memtable| memtable.order() == Order::Key));
     let mut sources = Vec::with_capacity(1 + read_state.immutable.len() + read_state.version.max_sources());
     // A memtable without capacity is the shared empty one; a seek in it would cost as much as in any other.
     if read_state.memtable.capacity() > 0 {
