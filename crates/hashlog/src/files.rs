@@ -84,6 +84,10 @@ impl Files {
         self.slots.get(position as usize)?.as_ref()
     }
 
+    pub(crate) fn get_mut(&mut self, position: u32) -> Option<&mut FileUse> {
+        self.slots.get_mut(position as usize)?.as_mut()
+    }
+
     pub(crate) fn find(&self, file: SegmentFile) -> Option<u32> {
         self.positions.get(&file).copied()
     }

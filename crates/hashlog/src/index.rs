@@ -12,6 +12,10 @@
 //! left to tell these two, it doubles, which is a copy of four bytes for about each leaf, beside readers. So the index grows leaf by leaf, and leaves do
 //! not move.
 
+mod loader;
+
+pub use loader::IndexLoader;
+
 use crate::files::{Added, FileUse, Files};
 use crate::leaf::{Change, Leaf, MAX_SLOTS, NewSlot};
 use crate::place::{MAX_FILES, MAX_FLUSHED_FILES, Place};
@@ -98,10 +102,6 @@ impl Leaves {
         let block = self.blocks.len() - 1;
         self.blocks[block].push(RwLock::new(leaf));
         (block * Self::PER_BLOCK + self.blocks[block].len() - 1) as u32
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &RwLock<Leaf>> {
-        self.blocks.iter().flatten()
     }
 }
 
@@ -216,28 +216,6 @@ impl HashIndex {
 
     /// Inserts the entries of a flush: all of them are newer than those that are there. `added`: what they are in each file, by its position.
     pub fn insert(&self, new: &mut [NewSlot], added: &BTreeMap<u32, Added>) {
-        self.insert_with(new, added, false);
-    }
-
-    /// Inserts entries in any order while an index is loaded: their sequence numbers, which are kept until [`HashIndex::end_loading`], tell which
-    /// is newer.
-    pub fn load(&self, new: &mut [NewSlot], added: &BTreeMap<u32, Added>) {
-        self.insert_with(new, added, true);
-    }
-
-    /// All entries are loaded.
-    pub fn end_loading(&self) {
-        let directory = self.directory.read();
-        let mut memory = 0;
-        for leaf in directory.leaves.iter() {
-            let mut leaf = leaf.write();
-            leaf.end_loading();
-            memory += leaf.memory() as u64;
-        }
-        self.leaf_bytes.store(memory, Relaxed);
-    }
-
-    fn insert_with(&self, new: &mut [NewSlot], added: &BTreeMap<u32, Added>, loading: bool) {
         new.sort_unstable_by_key(|slot| (slot.tag, std::cmp::Reverse(slot.seq)));
         // Before a slot is seen: a reader that finds it looks its file up.
         {
@@ -262,7 +240,7 @@ impl HashIndex {
             let count = left.iter().rev().take_while(is_here).count().min(MAX_SLOTS);
             let (others, here) = left.split_at(left.len() - count);
             let before = leaf.memory();
-            leaf.insert(here, loading, &mut |was, is| changed.note(was, is));
+            leaf.insert(here, &mut |was, is| changed.note(was, is));
             self.note_memory(before, leaf.memory());
             let is_full = leaf.len() > MAX_SLOTS;
             drop(leaf);
@@ -273,6 +251,11 @@ impl HashIndex {
             left = others;
         }
         changed.apply(&self.live, &mut self.files.write());
+    }
+
+    /// The depth up to which a directory of an index with so many slots is doubled.
+    fn most_depth(&self, slots: u64) -> u32 {
+        (slots / 16).max(2).ilog2().min(u32::BITS - 1)
     }
 
     /// Divides the leaf of `tag`, and its parts, until they are not full. Tags that are the same, or nearly, cannot be told apart by a directory
@@ -288,8 +271,7 @@ impl HashIndex {
                 continue;
             }
             if leaf.depth == directory.depth {
-                let most = (self.slots() / 16).max(2);
-                if 2 * directory.numbers.len() as u64 <= most && directory.depth < u32::BITS - 1 {
+                if directory.depth < self.most_depth(self.slots()) {
                     drop(guard);
                     self.double();
                     pending.push(tag);

@@ -20,12 +20,11 @@ pub(crate) struct Leaf {
     pub depth: u32,
     tags: Vec<u32>,
     places: Vec<Place>,
-    /// The sequence numbers of the entries, while an index is loaded; empty otherwise.
-    seqs: Vec<Seq>,
 }
 
-/// A slot to be inserted.
+/// A slot to be inserted. Without padding: an opening has one for each entry.
 #[derive(Clone, Copy, Debug)]
+#[repr(Rust, packed(4))]
 pub struct NewSlot {
     /// The tag of its key.
     pub tag: u32,
@@ -63,6 +62,12 @@ impl Change {
 }
 
 impl Leaf {
+    /// A leaf of slots that are ascending by tag, and of one tag newest first.
+    pub(crate) fn new(depth: u32, slots: &[NewSlot]) -> Leaf {
+        let (tags, places) = slots.iter().map(|slot| (slot.tag, slot.place)).unzip();
+        Leaf { depth, tags, places }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.tags.len()
     }
@@ -100,22 +105,12 @@ impl Leaf {
 
     /// Bytes of memory, about: the vectors, and what the leaf itself takes.
     pub(crate) fn memory(&self) -> usize {
-        let of_seqs = self.seqs.capacity() * size_of::<Seq>();
-        self.tags.capacity() * size_of::<u32>()
-            + self.places.capacity() * size_of::<Place>()
-            + of_seqs
-            + LEAF_BYTES
+        self.tags.capacity() * size_of::<u32>() + self.places.capacity() * size_of::<Place>() + LEAF_BYTES
     }
 
-    /// Inserts slots, which are ascending by tag, and of one tag newest first. All of them are newer than those that are there, unless
-    /// `loading`: then the order within a tag is that of sequence numbers, which are kept beside the slots. `changed` is called for each tag
-    /// with the slot that counted as [`alive`] before, and the one that does now.
-    pub(crate) fn insert(
-        &mut self,
-        new: &[NewSlot],
-        loading: bool,
-        changed: &mut dyn FnMut(Option<Place>, Option<Place>),
-    ) {
+    /// Inserts slots, which are ascending by tag, and of one tag newest first. All of them are newer than those that are there. `changed` is called for each
+    /// tag with the slot that counted as [`alive`] before, and the one that does now.
+    pub(crate) fn insert(&mut self, new: &[NewSlot], changed: &mut dyn FnMut(Option<Place>, Option<Place>)) {
         let (mut old, len) = (self.len(), self.len() + new.len());
         // A sixteenth more than is needed: most leaves get some slots with each flush.
         let wanted = if self.tags.capacity() < len { len + len / 16 } else { 0 };
@@ -123,37 +118,23 @@ impl Leaf {
         self.places.reserve_exact(wanted.saturating_sub(self.len()));
         self.tags.resize(len, 0);
         self.places.resize(len, Place::ZERO);
-        if loading {
-            self.seqs.resize(len, 0);
-        }
         let mut to = len;
         for slot in new.iter().rev() {
             // From the last slot on, those move back that come behind the new one.
-            while old > 0 && self.is_behind(old - 1, slot, loading) {
+            while old > 0 && self.tags[old - 1] >= slot.tag {
                 (old, to) = (old - 1, to - 1);
                 self.tags[to] = self.tags[old];
                 self.places[to] = self.places[old];
-                if loading {
-                    self.seqs[to] = self.seqs[old];
-                }
             }
             to -= 1;
             self.tags[to] = slot.tag;
             self.places[to] = slot.place;
-            if loading {
-                self.seqs[to] = slot.seq;
-            }
         }
         for of_tag in new.chunk_by(|a, b| a.tag == b.tag) {
             let group = self.group(of_tag[0].tag).iter().copied();
-            let is_old = |place: &Place| !of_tag.iter().any(|slot| slot.place == *place);
+            let is_old = |place: &Place| !of_tag.iter().map(|slot| slot.place).any(|new| new == *place);
             changed(alive(group.clone().filter(is_old)), alive(group));
         }
-    }
-
-    fn is_behind(&self, at: usize, slot: &NewSlot, loading: bool) -> bool {
-        let tag = self.tags[at];
-        tag > slot.tag || tag == slot.tag && (!loading || self.seqs[at] < slot.seq)
     }
 
     /// Moves and removes slots of one tag. `changed` is called for each change whose slot is there. Returns the slot that counted as
@@ -195,23 +176,11 @@ impl Leaf {
         let bit = 1 << (u32::BITS - self.depth);
         // The bits before are the same in all tags.
         let at = self.tags.partition_point(|tag| tag & bit == 0);
-        let seqs = if self.seqs.is_empty() { Vec::new() } else { self.seqs.split_off(at) };
-        let other = Leaf {
-            depth: self.depth,
-            tags: self.tags.split_off(at),
-            places: self.places.split_off(at),
-            seqs,
-        };
+        let other =
+            Leaf { depth: self.depth, tags: self.tags.split_off(at), places: self.places.split_off(at) };
         self.tags.shrink_to_fit();
         self.places.shrink_to_fit();
         other
-    }
-
-    /// The index is loaded: sequence numbers are not needed any more.
-    pub(crate) fn end_loading(&mut self) {
-        self.seqs = Vec::new();
-        self.tags.shrink_to_fit();
-        self.places.shrink_to_fit();
     }
 }
 

@@ -20,7 +20,7 @@ pub use hints::{
     Hint, HintFile, HintOwner, HintReader, HintShare, HintWriter, MAX_FILES_OF_HINTS, hint_file_name,
     parse_hint_file_name,
 };
-pub use index::{Candidate, HashIndex};
+pub use index::{Candidate, HashIndex, IndexLoader};
 pub use leaf::{Change, NewSlot, Slot};
 pub use place::{MAX_FILES, MAX_FLUSHED_FILES, MAX_OFFSET, Place, pack, unpack};
 pub use resolve::{Resolved, is_seen, resolve};

@@ -57,6 +57,12 @@ impl Place {
         self.0 & 1 == 1
     }
 
+    /// Whether both entries begin in the same chunk.
+    pub fn is_in_chunk_of(self, other: Place) -> bool {
+        let chunk = |place: Place| place.0 >> (WITHIN_BITS + KIND_BITS);
+        chunk(self) == chunk(other)
+    }
+
     /// Its place in the file.
     pub fn at(self) -> ChunkPlace {
         let ChunkPlace { chunk, within } = unpack(self.0 >> KIND_BITS);

@@ -88,8 +88,7 @@ pub(crate) fn segment_of(file: SegmentFile) -> u64 {
 
 /// Counts the chunk of a place that is added to a file, unless the `last` place added is in it, too.
 fn note_chunk(place: Place, last: &mut Option<Place>, added: &mut BTreeMap<u32, Added>) {
-    let is_same = |last: Place| (last.file(), last.at().chunk) == (place.file(), place.at().chunk);
-    if !last.replace(place).is_some_and(is_same) {
+    if !last.replace(place).is_some_and(|last| last.is_in_chunk_of(place)) {
         added.entry(place.file()).or_default().chunks += 1;
     }
 }
@@ -111,50 +110,37 @@ impl HashLog {
         }
     }
 
-    /// Reads the hint files of a keyspace. `len_of` tells the length of a file with entries. Slots of so many bytes are inserted `at_once`, or
-    /// those of one hint file, if it has more: each insertion moves the slots of all leaves.
+    /// Reads the hint files of a keyspace. `len_of` tells the length of a file with entries.
     ///
     /// # Errors
-    /// Those of reading hint files, and of `len_of`.
+    /// Those of reading hint files, and of `len_of`; `NoMemory`.
     pub(crate) fn load(
         keyspace: u64,
         hints: &BTreeMap<u64, HintFile>,
         reader: &HintReader,
-        at_once: u64,
         len_of: &dyn Fn(SegmentFile) -> Result<u64>,
     ) -> Result<HashLog> {
-        let loaded = HashLog::new(keyspace);
-        let (mut slots, mut added) = (Vec::new(), BTreeMap::new());
+        let count = hints.values().fold(0, |sum: u64, file| sum.saturating_add(file.count()));
+        let mut loader = HashIndex::default().load(count);
         for file in hints.values() {
             let mut positions = BTreeMap::new();
             for share in &file.shares {
-                let position = loaded.index.add_file(share.file, len_of(share.file)?)?;
+                let position = loader.add_file(share.file, len_of(share.file)?, share.bytes)?;
                 positions.insert(share.file, position);
-                let of_file: &mut Added = added.entry(position).or_default();
-                of_file.bytes = of_file.bytes.saturating_add(share.bytes);
             }
             let mut last = None;
             reader.read(file, &mut |hint: Hint<'_>| {
-                let place = Place::new(positions[&hint.file], hint.at, hint.is_delete)?;
-                note_chunk(place, &mut last, &mut added);
-                slots.push(NewSlot { tag: loaded.index.tag_of(hint.key), place, seq: hint.seq });
-                Ok(())
+                let known = last.filter(|(file, _)| *file == hint.file);
+                let (_, position) = *last.insert(known.unwrap_or_else(|| (hint.file, positions[&hint.file])));
+                let place = Place::new(position, hint.at, hint.is_delete)?;
+                loader.push(NewSlot { tag: loader.tag_of(hint.key), place, seq: hint.seq })
             })?;
-            loaded.newest.fetch_max(file.max_seq, Ordering::Relaxed);
-            if slots.len() * size_of::<NewSlot>() >= at_once as usize {
-                loaded.load_slots(&mut slots, &mut added);
-            }
         }
-        loaded.load_slots(&mut slots, &mut added);
-        loaded.index.end_loading();
+        let newest = hints.values().map(|file| file.max_seq).max().unwrap_or(0);
+        let (index, newest) = (loader.finish(), AtomicU64::new(newest));
+        let loaded = HashLog { index, newest, ..HashLog::new(keyspace) };
         loaded.files.lock().hints.clone_from(hints);
         Ok(loaded)
-    }
-
-    fn load_slots(&self, slots: &mut Vec<NewSlot>, added: &mut BTreeMap<u32, Added>) {
-        self.index.load(slots, added);
-        slots.clear();
-        added.clear();
     }
 
     /// No entry in the index has a larger sequence number.

@@ -122,7 +122,7 @@ impl Tables {
             }
             SegmentFile::Values(number) => Ok(value_files.get(&number).map_or(0, |file| file.len)),
         };
-        let log = HashLog::load(id, hints, &reader, self.cache.cache().most_needed() / 8, &len_of)?;
+        let log = HashLog::load(id, hints, &reader, &len_of)?;
         Ok(Arc::new(log))
     }
 

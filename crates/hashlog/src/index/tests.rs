@@ -107,13 +107,60 @@ fn loading_in_any_order_gives_the_order_of_sequence_numbers() {
         for i in (1..slots.len()).rev() {
             slots.swap(i, rng.below(i as u64 + 1) as usize);
         }
-        let index = HashIndex::default();
-        (0..5)
-            .for_each(|file| assert_eq!(index.add_file(SegmentFile::Log(file + 1), 9).unwrap(), file as u32));
-        slots.chunks_mut(700).for_each(|part| index.load(part, &BTreeMap::new()));
-        index.end_loading();
+        // The number is about right, or not at all.
+        let about = [slots.len() as u64, 0, 10, 1 << 17][seed as usize / 4];
+        let mut loader = HashIndex::default().load(about);
+        (0..5).for_each(|file| {
+            assert_eq!(loader.add_file(SegmentFile::Log(file + 1), 9, 7).unwrap(), file as u32)
+        });
+        slots.iter().for_each(|slot| loader.push(*slot).unwrap());
+        let index = loader.finish();
+        compare(&index, &model, seed);
+        // It goes on as any other.
+        let mut new: Vec<NewSlot> = (6000..9000)
+            .map(|seq| NewSlot { tag: tag(&mut rng, seed % 4), place: place(2, 9 * seq), seq })
+            .collect();
+        new.iter().for_each(|slot| model.entry(slot.tag).or_default().insert(0, slot.place));
+        index.insert(&mut new, &BTreeMap::new());
         compare(&index, &model, seed);
     }
+}
+
+#[test]
+fn a_loader_counts_what_is_in_each_file() {
+    let mut loader = HashIndex::default().load(7);
+    let (one, two) = (SegmentFile::Log(8), SegmentFile::Values(3));
+    // As two hint files say it.
+    for (file, len, bytes) in [(one, 900, 50), (two, 800, 40), (one, 900, 20)] {
+        loader.add_file(file, len, bytes).unwrap();
+    }
+    let at = |chunk, within| ChunkPlace { chunk, within };
+    let places =
+        [(0, at(20, 0)), (0, at(20, 5)), (0, at(60, 0)), (1, at(60, 9)), (0, at(40, 0)), (0, at(40, 1))];
+    for (i, (file, at)) in places.into_iter().enumerate() {
+        let place = Place::new(file, at, false).unwrap();
+        loader.push(NewSlot { tag: 5, place, seq: 1 + (i as u64 ^ 3) }).unwrap();
+    }
+    let file = |file, len, [slots, live, bytes, chunks, last_chunk]: [u64; 5]| FileUse {
+        file,
+        len,
+        slots,
+        live,
+        bytes,
+        count: slots,
+        chunks,
+        last_chunk,
+    };
+    let index = loader.finish();
+    assert_eq!(index.files(), [file(one, 900, [5, 1, 70, 3, 60]), file(two, 800, [1, 0, 40, 1, 60])]);
+    assert_eq!(index.newest(5), Some(Place::new(0, at(40, 0), false).unwrap()));
+}
+
+#[test]
+fn a_number_of_slots_that_memory_cannot_hold_is_an_error() {
+    let mut loader = HashIndex::default().load(u64::MAX);
+    let refused = loader.push(NewSlot { tag: 5, place: place(0, 1), seq: 1 }).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NoMemory);
 }
 
 /// Flushes leave places in the list to those that take files away.
@@ -151,6 +198,13 @@ fn an_entry_takes_12_to_14_bytes() {
         let bytes = index.memory() as f64 / slots.len() as f64;
         assert!((12.0..14.0).contains(&bytes), "{bytes} bytes for each of {}", slots.len());
     }
+    let mut loader = HashIndex::default().load(slots.len() as u64);
+    slots.iter().for_each(|slot| loader.push(*slot).unwrap());
+    let loaded = loader.finish();
+    let bytes = loaded.memory() as f64 / slots.len() as f64;
+    assert!((12.0..13.0).contains(&bytes), "{bytes} bytes for each that is loaded");
+    let directory = loaded.directory.read();
+    assert!((0..u32::MAX).step_by(1 << 16).all(|tag| directory.leaf(tag).read().len() <= MAX_SLOTS));
     let mut changes: Vec<Change> =
         slots.iter().skip(1000).map(|slot| Change { tag: slot.tag, from: slot.place, to: None }).collect();
     assert_eq!(index.change(&mut changes), 999_000);

@@ -127,23 +127,17 @@ impl Keyspace {
 
     /// The index of an opening.
     fn loaded(&self, tag_bits: u32) -> HashIndex {
-        let index = HashIndex::with_tag_bits(tag_bits);
+        let mut loader =
+            HashIndex::with_tag_bits(tag_bits).load(self.hints.iter().map(HintFile::count).sum());
         for hints in &self.hints {
-            let mut slots = Vec::new();
             let mut add = |hint: Hint<'_>| {
-                let position = index.add_file(hint.file, 1 << 20)?;
-                slots.push(NewSlot {
-                    tag: index.tag_of(hint.key),
-                    place: Place::new(position, hint.at, hint.is_delete)?,
-                    seq: hint.seq,
-                });
-                Ok(())
+                let position = loader.add_file(hint.file, 1 << 20, 0)?;
+                let place = Place::new(position, hint.at, hint.is_delete)?;
+                loader.push(NewSlot { tag: loader.tag_of(hint.key), place, seq: hint.seq })
             };
             self.reader().read(hints, &mut add).unwrap();
-            index.load(&mut slots, &BTreeMap::new());
         }
-        index.end_loading();
-        index
+        loader.finish()
     }
 }
 
